@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * cella/enforcer.h - an enforcer makes egress policy bite, from outside the cell.
+ *
+ * attach() is called before the backend's create(): when it returns, the cell's link exists, rules
+ * are in force under `generation`, and nothing can pass that the policy does not allow. If the
+ * enforcer or its helper dies, nothing passes. detach() closes everything. The enforcer never
+ * trusts anything inside the cell's namespaces.
+ *
+ * Lifecycle: probe*; attach -> ATTACHED; apply, phase, report any number of times; detach (last
+ * call on self); reap (no instance).
+ *
+ * Every attempt, denied or allowed, is one event through host->emit:
+ *   kind "net.deny" or "net.allow"; fields verdict, reason, rule, proto, dst, port, name, gen, count,
+ *   suppressed, tx, rx as they apply. Reasons are stable words:
+ *   no_rule hard_deny dns_refused proto_blocked ipv6_closed limit policy_changed broker_down.
+ */
+#ifndef CELLA_ENFORCER_H
+#define CELLA_ENFORCER_H
+
+#include <cella/abi.h>
+#include <cella/host.h>
+#include <cella/method.h>
+#include <cella/reap.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum cella_link_kind {
+    CELLA_LINK_NONE = 1000,  /* no device at all (policy "none"); attach() only records it */
+    CELLA_LINK_NETNS = 2000, /* put one end of the link into borrow_netns_fd and configure it */
+    CELLA_LINK_TAP = 3000    /* give back a tap descriptor */
+};
+
+struct cella_policy {
+    struct cella_hdr hdr;         /* CELLA_KIND_POLICY */
+    const char *name;             /* for events and messages: "deny", a file name */
+    struct cella_span document;   /* JSON text of the policy document; empty or "{}" = deny all */
+    struct cella_span ceiling;    /* JSON text of the operator's layer; empty = no further ceiling */
+    uint64_t generation;          /* stamped on flows and events */
+};
+
+struct cella_attach {
+    struct cella_hdr hdr;      /* CELLA_KIND_ATTACH */
+    const char *cell_id;       /* [a-z0-9]{12} */
+    const char *scratch;       /* directory of this cell, exists, mode 0700 */
+    uint32_t link;             /* enum cella_link_kind */
+    uint32_t slot;             /* 0…4095, unique among live cells: addresses derive from it */
+    int32_t borrow_netns_fd;   /* the cell's network namespace for CELLA_LINK_NETNS, else -1 */
+    int32_t borrow_uplink_fd;  /* network namespace to dial from; -1 = the host's own */
+    const struct cella_policy *policy;
+    const struct cella_options *options;
+};
+
+struct cella_attached {
+    struct cella_hdr hdr;  /* CELLA_KIND_ATTACHED */
+    int32_t own_tap_fd;    /* CELLA_LINK_TAP: the caller takes it; else -1 */
+    uint32_t reserved0;
+    char address[48];      /* the cell's address with prefix length, "" for none */
+    char gateway[48];      /* also the cell's resolver, "" for none */
+    uint8_t mac[8];        /* first 6 bytes */
+    uint64_t gate_pid;     /* 0 = none */
+    int32_t borrow_exit_fd; /* readable when the gate has died; -1 = none. Valid until detach */
+    uint32_t reserved1;
+};
+
+struct cella_applied {
+    struct cella_hdr hdr; /* CELLA_KIND_APPLIED */
+    uint64_t generation;  /* now in force */
+    uint64_t killed;      /* flows reset by the change */
+};
+
+/* One line of report(): accounting per rule and destination. */
+struct cella_flow {
+    struct cella_hdr hdr; /* CELLA_KIND_FLOW */
+    const char *rule;     /* id of the rule or reason of the denial */
+    const char *destination; /* address or name, with port */
+    const char *proto;
+    uint64_t allowed, denied; /* attempts */
+    uint64_t tx_bytes, rx_bytes; /* from and to the cell */
+};
+
+struct cella_enforcer_ops {
+    struct cella_hdr hdr; /* CELLA_KIND_ENFORCER */
+    const char *name, *version, *summary;
+    const struct cella_option *options;
+    uint32_t n_options, option_stride;
+    const struct cella_method *methods;
+    uint32_t n_methods, method_stride;
+
+    /* Required. As for a backend; capabilities: net.tcp net.udp net.dns net.ipv6 events. */
+    int (*probe)(const struct cella_host *host, const struct cella_probe_report *report,
+                 struct cella_error *err);
+    /* Optional: the document is accepted unchecked until attach. Validates a policy without any effect;
+       the message carries line:column and a JSON pointer. */
+    int (*check)(const struct cella_policy *policy, struct cella_error *err);
+    /* Required. */
+    int (*attach)(const struct cella_host *host, const struct cella_attach *attach, void **ret_self,
+                  struct cella_attached *ret_attached, struct cella_error *err);
+    /* Required. NULL-safe. */
+    void (*detach)(void *self);
+    /* Required. Same contract as a backend's reap. */
+    int (*reap)(const struct cella_host *host, const struct cella_reap *reap,
+                struct cella_error *err);
+    /* Optional: -EOPNOTSUPP. Replaces the policy; on failure the tighter of old and new is in force. */
+    int (*apply)(void *self, const struct cella_policy *policy, struct cella_applied *ret_applied,
+                 struct cella_error *err);
+    /* Optional: -EOPNOTSUPP. Switches to another phase of the document in force. */
+    int (*phase)(void *self, const char *phase, uint64_t generation,
+                 struct cella_applied *ret_applied, struct cella_error *err);
+    /* Optional: nothing to report. Calls `flow` once per line; the struct is valid during the call. */
+    int (*report)(void *self, void *ctx, void (*flow)(void *ctx, const struct cella_flow *flow),
+                  struct cella_error *err);
+};
+
+#define CELLA_ENFORCER_OPS_BASELINE                                                                \
+    (__builtin_offsetof(struct cella_enforcer_ops, reap) + sizeof(void *))
+
+#ifdef __cplusplus
+}
+#endif
+#endif
