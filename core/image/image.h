@@ -4,10 +4,10 @@
 /*
  * image - image names to something a backend can boot.
  *
- *   host        /usr, the loader and a minimal /etc of this machine, read-only; never homes or secrets
- *   dir:PATH    a directory tree, read-only below the cell's writable layer
- *   tar:FILE    a tar archive (any compression libarchive knows), unpacked once into
- *               <state_dir>/images/<sha256>/, digest verified, then used like dir:
+ *   host        /usr, the loader and a minimal /etc of this machine, read-only; never homes or
+ * secrets dir:PATH    a directory tree, read-only below the cell's writable layer tar:FILE    a tar
+ * archive (any compression libarchive knows), unpacked once into <state_dir>/images/<sha256>/,
+ * digest verified, then used like dir:
  */
 #ifndef CELLA_IMAGE_H
 #define CELLA_IMAGE_H
@@ -17,14 +17,15 @@
 #include "util.h"
 
 struct image {
-    char *name;      /* as asked */
-    char *digest;    /* "sha256:…" of the archive; "host:<hex>" fingerprint; "dir:<device>:<inode>" */
-    char *root;      /* directory for CELLA_ROOT_DIR */
-    struct cella_mount *mounts; size_t n_mounts; /* part of the image, CELLA_MOUNT_IMAGE; strings owned */
+    char *name;   /* as asked */
+    char *digest; /* "sha256:…" of the archive; "host:<hex>" fingerprint; "dir:<device>:<inode>" */
+    char *root;   /* directory for CELLA_ROOT_DIR */
+    struct cella_mount *mounts;
+    size_t n_mounts; /* part of the image, CELLA_MOUNT_IMAGE; strings owned */
 };
 
-/* `root_need` is enum cella_root_need of the chosen backend. Hostile archives are the normal case: no path
-   leaves the target, no device nodes, bounded entry count and size. */
+/* `root_need` is enum cella_root_need of the chosen backend. Hostile archives are the normal case:
+   no path leaves the target, no device nodes, bounded entry count and size. */
 int image_resolve(const char *state_dir, const char *name, uint32_t root_need, struct image *ret,
                   struct cella_error *err);
 void image_fini(struct image *img);

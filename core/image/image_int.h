@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/* image_int - what the files of this room share. */
+#ifndef CELLA_IMAGE_INT_H
+#define CELLA_IMAGE_INT_H
+
+#include "image.h"
+
+/* <state_dir>/images, locked: the directory, and the lock that lets one process at a time add to
+ * it. */
+struct image_dir {
+    int fd;
+    int lock;
+    char *path;
+};
+int image_dir_open(const char *state_dir, struct image_dir *ret, struct cella_error *err);
+void image_dir_close(struct image_dir *d);
+/* A new directory ".tmp-…" with an empty "root"; a failed maker removes it, a dead one's is removed
+ * by the next. */
+int image_tmp_new(struct image_dir *d, char ret_name[32], int *ret_rootfd, struct cella_error *err);
+/* Renames it to `key`. */
+int image_tmp_commit(struct image_dir *d, const char *tmp, const char *key,
+                     struct cella_error *err);
+void image_tmp_drop(struct image_dir *d, const char *tmp);
+int image_ready(const struct image_dir *d, const char *key);
+
+int image_host(const char *state_dir, struct image *img, struct cella_error *err);
+int image_tar(const char *state_dir, const char *file, struct image *img, struct cella_error *err);
+
+struct unpack_limits {
+    uint64_t entries, bytes; /* of the unpacked tree */
+    uint64_t ratio;          /* bytes out per byte in … */
+    uint64_t ratio_from;     /* … once this many came out */
+};
+/* Unpacks the archive at fd (from its offset) below rootfd. `ret_sha256` (32 bytes, may be NULL)
+   gets the digest of every byte of the file from there. */
+int unpack_tar(int fd, int rootfd, const struct unpack_limits *limits, uint8_t *ret_sha256,
+               struct cella_error *err);
+/* "a/./b//c/" to "a/b/c"; "" for the root itself. -EINVAL absolute or "..", -ENAMETOOLONG. */
+int entry_path(const char *in, char *out, size_t cap);
+
+#endif
