@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# The few commands a person types. Everything real is in meson.build and tools/.
+
+BUILD := build
+
+.PHONY: all deps build run test check bench format clean
+all: build
+
+deps:
+	@tools/install-deps
+
+# A warning is an error here: the reference compiler is Debian 12's.
+$(BUILD)/build.ninja: | deps
+	meson setup $(BUILD) -Dwerror=true
+
+build: deps $(BUILD)/build.ninja
+	@ninja -C $(BUILD)
+
+# The main job: an untrusted program in a cell, first with no network, then with one server allowed.
+run: build
+	@examples/demo/run
+
+test: deps
+	@tools/run-tests
+
+check: deps
+	@tools/run-tests --quick
+
+bench: build
+	@meson test -C $(BUILD) --benchmark --verbose
+
+format: deps
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
