@@ -14,27 +14,33 @@
 
 struct client;
 
-/* Starts a warden (its own process, own session) for a new cell; the cell does not exist before "create". */
+/* Starts a warden (its own process, own session) for a new cell; the cell does not exist before
+ * "create". */
 int client_spawn(const struct config *c, struct client **ret, struct cella_error *err);
 /* Connects to the warden of a cell by name or id (or unique prefix of the id). */
-int client_connect(const struct config *c, const char *cell, struct client **ret, struct cella_error *err);
+int client_connect(const struct config *c, const char *cell, struct client **ret,
+                   struct cella_error *err);
 void client_free(struct client *cl);
-/* One call. *ret_result: new reference, the "ok" object. An error reply becomes err; *ret_exit (may be NULL)
-   gets the exit status the reply asks for (125 when it asks for none). `args` is borrowed; may be NULL.
-   `progress` (may be NULL) gets each stage the warden passes: "backend", "image", "attach", "create", … */
-int client_call(struct client *cl, const char *call, json_t *args, json_t **ret_result, int *ret_exit,
-                void (*progress)(void *ctx, const char *stage), void *ctx, struct cella_error *err);
+/* One call. *ret_result: new reference, the "ok" object. An error reply becomes err; *ret_exit (may
+   be NULL) gets the exit status the reply asks for (125 when it asks for none). `args` is borrowed;
+   may be NULL. `progress` (may be NULL) gets each stage the warden passes: "backend", "image",
+   "attach", "create", … */
+int client_call(struct client *cl, const char *call, json_t *args, json_t **ret_result,
+                int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
+                struct cella_error *err);
 
 /* A stream with the standard streams of this process, or with given descriptors (-1 = none). */
 struct session {
-    const void *fields; size_t fields_len; /* of the OPEN frame */
-    int in, out, err;   /* borrowed; `in` is read until EOF and then EOF is sent */
-    int tty;            /* put `in` into raw mode, forward SIGWINCH */
+    const void *fields;
+    size_t fields_len;   /* of the OPEN frame */
+    int in, out, err;    /* borrowed; `in` is read until EOF and then EOF is sent */
+    int tty;             /* put `in` into raw mode, forward SIGWINCH */
     int forward_signals; /* INT, TERM, HUP, QUIT, USR1, USR2 go to the command's whole tree */
 };
 struct session_end {
-    uint16_t type;       /* CELLA_FRAME_EXIT, RESULT or ERROR */
-    uint8_t payload[4096]; size_t len; /* its fields */
+    uint16_t type; /* CELLA_FRAME_EXIT, RESULT or ERROR */
+    uint8_t payload[4096];
+    size_t len; /* its fields */
 };
 int client_session(struct client *cl, const struct session *s, struct session_end *ret,
                    struct cella_error *err);

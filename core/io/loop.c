@@ -4,12 +4,12 @@
 /*
  * loop - epoll event loop for warden, gate and client.
  *
- * Why epoll and not io_uring: these processes watch a handful of descriptors, and hardened hosts switch
- * io_uring off; the data path of the gate may still use it for itself.
+ * Why epoll and not io_uring: these processes watch a handful of descriptors, and hardened hosts
+ * switch io_uring off; the data path of the gate may still use it for itself.
  *
- * Invariants: a watch is found by its descriptor; events carry {fd, generation} so that an event fetched
- * before an unwatch in the same turn is dropped. Timers are one-shot in an unsorted array: there are few.
- * Threads: one.
+ * Invariants: a watch is found by its descriptor; events carry {fd, generation} so that an event
+ * fetched before an unwatch in the same turn is dropped. Timers are one-shot in an unsorted array:
+ * there are few. Threads: one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +100,8 @@ int loop_watch(struct loop *l, int fd, uint32_t events, cella_fd_cb cb, void *da
     known = w->gen != 0;
     if (!known && ++l->gen == 0)
         l->gen = 1;
-    ev.events = (events & CELLA_FD_IN ? EPOLLIN | EPOLLRDHUP : 0u) | (events & CELLA_FD_OUT ? EPOLLOUT : 0u);
+    ev.events = (events & CELLA_FD_IN ? EPOLLIN | EPOLLRDHUP : 0u) |
+                (events & CELLA_FD_OUT ? EPOLLOUT : 0u);
     ev.data.u64 = (uint64_t)(known ? w->gen : l->gen) << 32 | (uint32_t)fd;
     if (epoll_ctl(l->epfd, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev) < 0)
         return -errno;

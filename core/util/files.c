@@ -3,8 +3,8 @@
 
 /*
  * files - whole-file reads and writes, atomic replace, tree removal.
- * remove_tree_at() works by descriptor: it never follows a symbolic link and never leaves the file system
- * it started on, so a mount left inside a dead cell's directory is not emptied.
+ * remove_tree_at() works by descriptor: it never follows a symbolic link and never leaves the file
+ * system it started on, so a mount left inside a dead cell's directory is not emptied.
  */
 #include <dirent.h>
 #include <fcntl.h>

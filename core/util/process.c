@@ -55,8 +55,10 @@ long recv_fds(int sock, void *data, size_t len, int *fds, int *nfds)
 {
     struct iovec iov = {data, len};
     union control control;
-    struct msghdr m = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = &control,
+                       .msg_controllen = sizeof(control)};
     struct cmsghdr *c;
     int room = *nfds, got = 0;
     ssize_t n;

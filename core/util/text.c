@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* text - sizes, durations, names, hex, JSON strings. Input may be hostile; nothing here allocates but buf. */
+/* text - sizes, durations, names, hex, JSON strings. Input may be hostile; nothing here allocates
+ * but buf. */
 #include <ctype.h>
 
 #include "util.h"
@@ -14,7 +15,8 @@ static const char *digits(const char *s, uint64_t *ret)
     if (!isdigit((unsigned char)*s))
         return NULL;
     for (; isdigit((unsigned char)*s); s++)
-        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))
+        if (__builtin_mul_overflow(v, 10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))
             return NULL;
     *ret = v;
     return s;
@@ -36,16 +38,17 @@ static int parse_units(const char *s, const struct unit *units, size_t n, uint64
         return isdigit((unsigned char)*s) ? -ERANGE : -EINVAL;
     for (i = 0; i < n; i++)
         if (!strcmp(rest, units[i].suffix))
-            return __builtin_mul_overflow(v, units[i].factor, ret) || *ret > INT64_MAX ? -ERANGE : 0;
+            return __builtin_mul_overflow(v, units[i].factor, ret) || *ret > INT64_MAX ? -ERANGE
+                                                                                       : 0;
     return -EINVAL;
 }
 
 int parse_size(const char *s, uint64_t *ret)
 {
     static const struct unit units[] = {
-        {"", 1},           {"B", 1},           {"K", 1u << 10},       {"M", 1u << 20},
-        {"G", 1u << 30},   {"T", 1ull << 40},  {"KiB", 1u << 10},     {"MiB", 1u << 20},
-        {"GiB", 1u << 30}, {"k", 1u << 10},    {"m", 1u << 20},       {"g", 1u << 30},
+        {"", 1},           {"B", 1},          {"K", 1u << 10},   {"M", 1u << 20},
+        {"G", 1u << 30},   {"T", 1ull << 40}, {"KiB", 1u << 10}, {"MiB", 1u << 20},
+        {"GiB", 1u << 30}, {"k", 1u << 10},   {"m", 1u << 20},   {"g", 1u << 30},
     };
     uint64_t v;
     int r = parse_units(s, units, ARRAY_LEN(units), &v);
@@ -58,8 +61,8 @@ int parse_size(const char *s, uint64_t *ret)
 int parse_duration(const char *s, uint64_t *ret_ns)
 {
     static const struct unit units[] = {
-        {"", 1000000000u},  {"ns", 1},           {"us", 1000},           {"ms", 1000000},
-        {"s", 1000000000u}, {"m", 60000000000u}, {"h", 3600000000000u},  {"d", 86400000000000u},
+        {"", 1000000000u},  {"ns", 1},           {"us", 1000},          {"ms", 1000000},
+        {"s", 1000000000u}, {"m", 60000000000u}, {"h", 3600000000000u}, {"d", 86400000000000u},
     };
     uint64_t v;
     int r = parse_units(s, units, ARRAY_LEN(units), &v);
@@ -134,9 +137,11 @@ int hex_decode(const char *s, void *out, size_t len)
 static size_t utf8_next(const uint8_t *s, size_t len, uint32_t *cp)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = s[0] < 0x80 ? 1 : (s[0] & 0xe0) == 0xc0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3
-                                                           : (s[0] & 0xf8) == 0xf0 ? 4
-                                                                                   : 0;
+    size_t n = s[0] < 0x80             ? 1
+               : (s[0] & 0xe0) == 0xc0 ? 2
+               : (s[0] & 0xf0) == 0xe0 ? 3
+               : (s[0] & 0xf8) == 0xf0 ? 4
+                                       : 0;
     size_t i;
 
     if (!n || n > len)
@@ -167,7 +172,8 @@ int buf_json_string(struct buf *b, const char *s, size_t len)
     while (i < len) {
         uint32_t cp = 0;
         size_t n = utf8_next(p + i, len - i, &cp);
-        if (n == 0) { /* a byte that is no UTF-8 keeps its value, as the code point of the same number */
+        if (n ==
+            0) { /* a byte that is no UTF-8 keeps its value, as the code point of the same number */
             buf_addf(b, "\\u00%02x", p[i]);
             n = 1;
         } else if (is_unsafe(cp)) {

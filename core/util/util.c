@@ -81,7 +81,8 @@ static int buf_room(struct buf *b, size_t n)
     size_t want, cap = b->cap ? b->cap : 256;
     char *p;
 
-    if (b->oom || __builtin_add_overflow(b->len, n, &want) || __builtin_add_overflow(want, 1, &want))
+    if (b->oom || __builtin_add_overflow(b->len, n, &want) ||
+        __builtin_add_overflow(want, 1, &want))
         goto oom;
     if (want <= b->cap)
         return 0;

@@ -46,7 +46,12 @@ static inline int steal_fd(int *fd)
     *fd = -1;
     return r;
 }
-#define steal_ptr(pp) __extension__({ __typeof__(*(pp)) steal_ = *(pp); *(pp) = NULL; steal_; })
+#define steal_ptr(pp)                                                                              \
+    __extension__({                                                                                \
+        __typeof__(*(pp)) steal_ = *(pp);                                                          \
+        *(pp) = NULL;                                                                              \
+        steal_;                                                                                    \
+    })
 
 /* ---- files ---- */
 /* Whole file, at most `max` bytes (-EFBIG above), NUL-terminated; *ret_len may be NULL. */
@@ -83,15 +88,18 @@ struct buf {
     size_t len, cap;
     int oom;
 };
-#define BUF_INIT {NULL, 0, 0, 0}
+#define BUF_INIT                                                                                   \
+    {                                                                                              \
+        NULL, 0, 0, 0                                                                              \
+    }
 void buf_fini(struct buf *b);
 int buf_add(struct buf *b, const void *p, size_t n);
 int buf_addf(struct buf *b, const char *fmt, ...) CELLA_PRINTF(2, 3);
 #define auto_buf __attribute__((cleanup(buf_fini)))
 
 /* ---- time, random ---- */
-uint64_t now_ns(void);      /* CLOCK_MONOTONIC */
-uint64_t wall_ns(void);     /* CLOCK_REALTIME */
+uint64_t now_ns(void);  /* CLOCK_MONOTONIC */
+uint64_t wall_ns(void); /* CLOCK_REALTIME */
 int random_bytes(void *p, size_t n);
 int random_id(char out[CELLA_ID_LEN + 1]); /* [a-z0-9]{12} */
 

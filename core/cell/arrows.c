@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * arrows - the way from a request to a created cell, as a table of steps with their undo. Each
+ * arrow that succeeds leaves one audit event; one that fails undoes those before it, in reverse,
+ * and says which it was. The enforcer attaches before the backend may create anything: there is no
+ * moment with a link and no rules.
+ */
+#include <fcntl.h>
+
+#include "nspair.h"
+#include "warden.h"
+
+#define POLICY_MAX (1u << 20)
+
+struct arrow {
+    const char *stage;
+    int (*go)(struct warden *w, struct cella_error *err);
+    void (*undo)(struct warden *w);
+};
+
+/* ---- config ---- */
+
+static int config_go(struct warden *w, struct cella_error *err)
+{
+    const char *class = w->req.class ? w->req.class : "default";
+    int r = config_load(w->config_file, &w->config, err);
+
+    if (r < 0)
+        return r;
+    w->class = config_class_find(w->config, class);
+    if (!w->class)
+        return fail(err, -ENOENT, "class \"%s\": not in %s", class,
+                    w->config->file ? w->config->file
+                                    : "the built-in configuration (which has \"default\")");
+    return request_limits(&w->req, w->class, err);
+}
+
+static void config_undo(struct warden *w)
+{
+    config_free(w->config);
+    w->config = NULL;
+    w->class = NULL;
+}
+
+/* ---- store ---- */
+
+static int store_go(struct warden *w, struct cella_error *err)
+{
+    int r = store_init(w->config->state_dir, err);
+
+    if (r == 0)
+        r = store_create(w->config->state_dir, w->req.name, &w->dir, err);
+    if (r < 0)
+        return r;
+    w->dir_held = 1;
+    w->log_fd = openat(w->dir.dirfd, "warden.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    json_object_set_new(w->cell, "id", json_string(w->dir.id));
+    json_object_set_new(w->cell, "name", json_string(w->req.name ? w->req.name : w->dir.id));
+    json_object_set_new(w->cell, "state", json_string("new"));
+    json_object_set_new(w->cell, "pid", json_integer(getpid()));
+    json_object_set_new(w->cell, "class", json_string(w->class->name));
+    json_object_set_new(w->cell, "created", json_integer((json_int_t)(wall_ns() / 1000000000u)));
+    r = warden_save(w);
+    if (r < 0)
+        fail(err, r, "cell record in %s: %s", w->dir.path, strerror(-r));
+    if (r == 0)
+        r = control_listen(w, err);
+    if (r < 0) {
+        store_remove(w->config->state_dir, &w->dir, w->req.name);
+        w->dir_held = 0;
+    }
+    return r;
+}
+
+static void store_undo(struct warden *w)
+{
+    if (w->listen_fd >= 0) {
+        loop_unwatch(w->loop, w->listen_fd);
+        close(steal_fd(&w->listen_fd));
+    }
+    if (w->log_fd >= 0)
+        close(steal_fd(&w->log_fd));
+    if (w->dir_held && w->keep_at_end)
+        cell_dir_close(&w->dir);
+    else if (w->dir_held)
+        store_remove(w->config->state_dir, &w->dir, w->req.name);
+    w->dir_held = 0;
+}
+
+/* ---- audit ---- */
+
+static void sinks_free(struct warden *w)
+{
+    size_t i;
+
+    for (i = 0; i < w->n_sinks; i++) {
+        option_set_free(w->sinks[i].options);
+        plugin_unload(w->sinks[i].plugin);
+    }
+    free(w->sinks);
+    w->sinks = NULL;
+    w->n_sinks = 0;
+}
+
+static int audit_go(struct warden *w, struct cella_error *err)
+{
+    struct audit_sink *sinks = NULL;
+    auto_free char *dir = path_join(w->config->state_dir, "audit");
+    auto_free char *argv = w->req.argv ? json_dumps(w->req.argv, JSON_COMPACT) : NULL;
+    int r = sinks_load(w->config, &w->sinks, &w->n_sinks, &sinks, err);
+
+    if (r == 0 && !dir)
+        r = fail(err, -ENOMEM, "audit: out of memory");
+    if (r == 0)
+        r = audit_open(dir, w->dir.id, &w->host, sinks, w->n_sinks, &w->audit, err);
+    free(sinks);
+    if (r < 0) {
+        sinks_free(w);
+        return r;
+    }
+    r = warden_audit(w, err, "cell.request", "s:name", w->req.name, "s:class", w->class->name,
+                     "s:backend", w->req.backend, "s:image", w->req.image, "s:policy",
+                     w->req.policy ? w->req.policy : w->req.policy_file, "s:argv", argv, NULL);
+    if (r < 0) {
+        audit_free(w->audit);
+        w->audit = NULL;
+        sinks_free(w);
+    }
+    return r;
+}
+
+static void audit_undo(struct warden *w)
+{
+    struct errbuf eb;
+    struct cella_error *err = errbuf_init(&eb);
+
+    if (w->audit && audit_close(w->audit, err) < 0)
+        w->host.log(w->host.ctx, CELLA_LOG_ERROR, "audit", "closing the chain: %s", eb.text);
+    audit_free(w->audit);
+    w->audit = NULL;
+    sinks_free(w);
+}
+
+/* ---- select ---- */
+
+static int select_go(struct warden *w, struct cella_error *err)
+{
+    int r = select_backend(w, err);
+
+    if (r < 0)
+        return r;
+    r = catalog_options(w->config, w->backend_plugin, w->req.options, &w->backend_options, err);
+    if (r == 0)
+        r = warden_audit(w, err, "cell.select", "s:backend", w->backend_plugin->name, "s:version",
+                         w->backend_plugin->version, "s:strength",
+                         strength_name(w->probe.probe.strength), "s:floor",
+                         strength_name(w->class->floor), NULL);
+    json_object_set_new(w->cell, "backend", json_string(w->backend_plugin->name));
+    json_object_set_new(w->cell, "backend_path", json_string(w->backend_plugin->path));
+    json_object_set_new(w->cell, "strength", json_string(strength_name(w->probe.probe.strength)));
+    return r;
+}
+
+static void select_undo(struct warden *w)
+{
+    option_set_free(w->backend_options);
+    w->backend_options = NULL;
+    plugin_unload(w->backend_plugin);
+    w->backend_plugin = NULL;
+}
+
+/* ---- policy ---- */
+
+static int policy_text(struct warden *w, struct cella_error *err)
+{
+    const struct config_policy *p;
+    int r;
+
+    w->policy_name = w->req.policy_file ? w->req.policy_file
+                     : w->req.policy    ? w->req.policy
+                                        : w->class->policy;
+    if (w->req.policy_file) {
+        r = read_file_at(AT_FDCWD, w->req.policy_file, POLICY_MAX, &w->policy_text, NULL);
+        return r < 0 ? fail(err, r, "policy file %s: %s", w->req.policy_file, strerror(-r)) : 0;
+    }
+    if (!strcmp(w->policy_name, "none") || !strcmp(w->policy_name, "deny")) {
+        w->policy_text = strdup("");
+        return w->policy_text ? 0 : fail(err, -ENOMEM, "policy: out of memory");
+    }
+    p = config_policy_find(w->config, w->policy_name);
+    if (!p)
+        return fail(err, -ENOENT,
+                    "policy \"%s\": not \"none\", \"deny\", a policy of the config, or a file",
+                    w->policy_name);
+    w->policy_text = strdup(p->document);
+    return w->policy_text ? 0 : fail(err, -ENOMEM, "policy: out of memory");
+}
+
+static struct cella_policy policy_struct(const struct warden *w)
+{
+    return (struct cella_policy){.hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY),
+                                 .name = w->policy_name,
+                                 .document = {w->policy_text, strlen(w->policy_text)},
+                                 .generation = w->generation};
+}
+
+/* The configured enforcer, else the one in tree. */
+static int enforcer_find(struct warden *w, struct cella_error *err)
+{
+    struct plugin **all = NULL;
+    size_t n = 0, i;
+
+    catalog_all(w->config, CELLA_KIND_ENFORCER, &all, &n, NULL, NULL);
+    for (i = 0; i < n; i++) {
+        if (!w->enforcer_plugin &&
+            (catalog_config(w->config, all[i]) || !strcmp(all[i]->name, "egress-nft")))
+            w->enforcer_plugin = all[i];
+        else
+            plugin_unload(all[i]);
+    }
+    free(all);
+    return w->enforcer_plugin
+               ? 0
+               : fail(err, -ENOENT,
+                      "no egress enforcer is installed; cella-enforcer-egress-nft.so belongs in %s",
+                      plugin_dir());
+}
+
+static int policy_go(struct warden *w, struct cella_error *err)
+{
+    struct cella_policy policy;
+    int r = policy_text(w, err);
+
+    if (r == 0)
+        r = enforcer_find(w, err);
+    if (r == 0)
+        r = catalog_options(w->config, w->enforcer_plugin, NULL, &w->enforcer_options, err);
+    if (r < 0)
+        return r;
+    w->generation = 1;
+    policy = policy_struct(w);
+    json_object_set_new(w->cell, "policy", json_string(w->policy_name));
+    json_object_set_new(w->cell, "enforcer_path", json_string(w->enforcer_plugin->path));
+    return enforcer_check(w->enforcer_plugin, &policy, err);
+}
+
+static void policy_undo(struct warden *w)
+{
+    option_set_free(w->enforcer_options);
+    w->enforcer_options = NULL;
+    plugin_unload(w->enforcer_plugin);
+    w->enforcer_plugin = NULL;
+    free(w->policy_text);
+    w->policy_text = NULL;
+}
+
+/* ---- admit ---- */
+
+static void attribute(struct cella_attribute *a, uint32_t *n, const char *name, const char *value)
+{
+    if (value)
+        a[(*n)++] = (struct cella_attribute){name, {value, strlen(value)}};
+}
+
+static int ask(struct warden *w, struct decider *chain, size_t n, struct cella_error *err)
+{
+    auto_free char *argv = w->req.argv ? json_dumps(w->req.argv, JSON_COMPACT) : NULL;
+    struct cella_attribute at[8];
+    struct cella_request q = {.hdr = CELLA_HDR_INIT(struct cella_request, CELLA_KIND_REQUEST),
+                              .operation = "cell.create",
+                              .cell_id = w->dir.id,
+                              .attributes = at,
+                              .attribute_stride = sizeof(at[0])};
+    struct cella_verdict v = {.hdr = CELLA_HDR_INIT(struct cella_verdict, CELLA_KIND_VERDICT)};
+    const char *who = NULL;
+    int r;
+
+    attribute(at, &q.n_attributes, "class", w->class->name);
+    attribute(at, &q.n_attributes, "backend", w->backend_plugin->name);
+    attribute(at, &q.n_attributes, "strength", strength_name(w->probe.probe.strength));
+    attribute(at, &q.n_attributes, "image", w->req.image ? w->req.image : w->class->image);
+    attribute(at, &q.n_attributes, "policy", w->policy_name);
+    attribute(at, &q.n_attributes, "user", w->req.user);
+    attribute(at, &q.n_attributes, "argv", argv);
+    deciders_decide(chain, n, &q, &v, &who);
+    r = warden_audit(w, err, "cell.admit", "s:verdict", v.value == CELLA_ALLOW ? "allow" : "deny",
+                     "s:decider", who, "s:rule", v.rule, "s:reason", v.reason, NULL);
+    if (r < 0 || v.value == CELLA_ALLOW)
+        return r;
+    return fail(err, -EPERM, "decider %s denied the cell%s%s: %s", who ? who : "chain",
+                v.rule[0] ? " by rule " : "", v.rule, v.reason[0] ? v.reason : "no reason given");
+}
+
+static int admit_go(struct warden *w, struct cella_error *err)
+{
+    struct decider *chain = calloc(w->config->n_deciders + 1, sizeof(*chain));
+    struct option_set *options;
+    size_t n = 0, i;
+    int r = chain ? 0 : fail(err, -ENOMEM, "deciders: out of memory");
+
+    for (i = 0; r == 0 && i < w->config->n_deciders; i++) {
+        struct plugin *p;
+        r = catalog_find(w->config, CELLA_KIND_DECIDER, w->config->deciders[i], &p, err);
+        if (r < 0)
+            break;
+        options = NULL;
+        r = catalog_options(w->config, p, NULL, &options, err);
+        if (r == 0)
+            r = decider_create(p, &w->host, option_set_get(options), &chain[n], err);
+        option_set_free(options);
+        if (r == 0)
+            n++;
+        else
+            plugin_unload(p);
+    }
+    if (r == 0)
+        r = ask(w, chain, n, err);
+    for (i = 0; i < n; i++) {
+        struct plugin *p = chain[i].plugin;
+        decider_destroy(&chain[i]);
+        plugin_unload(p);
+    }
+    free(chain);
+    return r;
+}
+
+/* ---- image ---- */
+
+static int image_go(struct warden *w, struct cella_error *err)
+{
+    const char *name = w->req.image ? w->req.image : w->class->image ? w->class->image : "host";
+    int r = image_resolve(w->config->state_dir, name, w->probe.probe.root_need, &w->image, err);
+
+    if (r < 0)
+        return r;
+    w->image_held = 1;
+    json_object_set_new(w->cell, "image", json_string(w->image.name));
+    json_object_set_new(w->cell, "digest", json_string(w->image.digest));
+    return warden_audit(w, err, "cell.image", "s:image", w->image.name, "s:digest", w->image.digest,
+                        NULL);
+}
+
+static void image_undo(struct warden *w)
+{
+    if (w->image_held)
+        image_fini(&w->image);
+    w->image_held = 0;
+}
+
+/* ---- slot: ids, addresses and the cell's own namespaces ---- */
+
+static int slot_go(struct warden *w, struct cella_error *err)
+{
+    struct nspair pair;
+    int r = store_slot_take(w->config->state_dir, w->dir.id, &w->slot, &w->slot_fd, err);
+
+    if (r < 0)
+        return r;
+    r = nspair_new(CELLA_UID_BASE + w->slot * CELLA_UID_COUNT, CELLA_UID_COUNT, &pair, err);
+    if (r == 0) {
+        w->userns_fd = pair.userns_fd;
+        w->netns_fd = pair.netns_fd;
+    }
+    json_object_set_new(w->cell, "slot", json_integer(w->slot));
+    return r;
+}
+
+static void slot_undo(struct warden *w)
+{
+    if (w->userns_fd >= 0)
+        close(steal_fd(&w->userns_fd));
+    if (w->netns_fd >= 0)
+        close(steal_fd(&w->netns_fd));
+    if (w->slot_fd >= 0) {
+        if (ftruncate(w->slot_fd, 0) <
+            0) /* then the id stays, and its directory is gone: same meaning */
+            w->host.log(w->host.ctx, CELLA_LOG_WARN, "slot", "truncate: %s", strerror(errno));
+        close(steal_fd(&w->slot_fd));
+    }
+}
+
+/* ---- attach ---- */
+
+static int uplink_open(struct warden *w, struct cella_error *err)
+{
+    if (!w->config->uplink)
+        return 0;
+    w->uplink_fd = open(w->config->uplink, O_RDONLY | O_CLOEXEC);
+    return w->uplink_fd < 0
+               ? fail(err, -errno, "uplink %s: %s; it must be a network namespace file",
+                      w->config->uplink, strerror(errno))
+               : 0;
+}
+
+static void gate_exited(void *data, int fd, uint32_t ready)
+{
+    struct warden *w = data;
+
+    (void)fd;
+    (void)ready;
+    cell_end(w, "gate",
+             "the gate process died; nothing can pass any more and the cell was stopped");
+}
+
+static int attach_go(struct warden *w, struct cella_error *err)
+{
+    struct cella_policy policy = policy_struct(w);
+    struct cella_attach attach = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
+                                  .cell_id = w->dir.id,
+                                  .link = CELLA_LINK_NETNS,
+                                  .slot = w->slot,
+                                  .borrow_netns_fd = w->netns_fd,
+                                  .borrow_uplink_fd = -1,
+                                  .policy = &policy,
+                                  .options = option_set_get(w->enforcer_options)};
+    auto_free char *scratch = path_join(w->dir.path, "scratch");
+    int r = uplink_open(w, err);
+
+    if (r < 0 || !scratch)
+        return r < 0 ? r : fail(err, -ENOMEM, "attach: out of memory");
+    attach.scratch = scratch;
+    attach.borrow_uplink_fd = w->uplink_fd;
+    if (!strcmp(w->policy_name, "none"))
+        attach.link = CELLA_LINK_NONE;
+    else if (w->probe.probe.net_need == CELLA_NET_TAP)
+        attach.link = CELLA_LINK_TAP;
+    r = enforcer_attach(w->enforcer_plugin, &w->host, &attach, &w->enforcer, &w->attached, err);
+    if (r < 0)
+        return r;
+    w->enforcer_on = 1;
+    if (w->attached.borrow_exit_fd >= 0)
+        loop_watch(w->loop, w->attached.borrow_exit_fd, CELLA_FD_IN, gate_exited, w);
+    json_object_set_new(w->cell, "address", json_string(w->attached.address));
+    json_object_set_new(w->cell, "gate_pid", json_integer((json_int_t)w->attached.gate_pid));
+    json_object_set_new(w->cell, "generation", json_integer((json_int_t)w->generation));
+    return warden_audit(w, err, "net.attach", "s:enforcer", w->enforcer_plugin->name, "s:policy",
+                        w->policy_name, "s:link", attach.link == CELLA_LINK_NONE ? "none" : "l3",
+                        "s:address", w->attached.address, "i:gen", (int64_t)w->generation, NULL);
+}
+
+static void attach_undo(struct warden *w)
+{
+    if (w->enforcer_on) {
+        if (w->attached.borrow_exit_fd >= 0)
+            loop_unwatch(w->loop, w->attached.borrow_exit_fd);
+        enforcer_detach(&w->enforcer);
+    }
+    w->enforcer_on = 0;
+    if (w->uplink_fd >= 0)
+        close(steal_fd(&w->uplink_fd));
+}
+
+/* ---- the table ---- */
+
+static const struct arrow arrows[] = {
+    {"config", config_go, config_undo}, {"store", store_go, store_undo},
+    {"audit", audit_go, audit_undo},    {"select", select_go, select_undo},
+    {"policy", policy_go, policy_undo}, {"admit", admit_go, NULL},
+    {"image", image_go, image_undo},    {"slot", slot_go, slot_undo},
+    {"attach", attach_go, attach_undo}, {"create", create_cell, create_cell_undo},
+};
+
+int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,
+               struct cella_error *err)
+{
+    int r = 0;
+
+    for (w->arrows_done = 0; w->arrows_done < ARRAY_LEN(arrows); w->arrows_done++) {
+        const struct arrow *a = &arrows[w->arrows_done];
+        progress(ctx, a->stage);
+        r = a->go(w, err);
+        if (r < 0)
+            break;
+    }
+    if (r == 0)
+        return 0;
+    if (w->audit)
+        audit_emit(w->audit, NULL, "cell.refused", "s:stage", arrows[w->arrows_done].stage,
+                   "s:message", err && err->msg ? err->msg : "", NULL);
+    w->arrows_done++; /* a half-done arrow may hold something: its undo copes */
+    arrows_undo(w, 0);
+    return r;
+}
+
+void arrows_undo(struct warden *w, size_t until)
+{
+    while (w->arrows_done > until) {
+        const struct arrow *a = &arrows[--w->arrows_done];
+        if (a->undo)
+            a->undo(w);
+    }
+}

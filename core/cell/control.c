@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * control - client connections of a warden: calls in a table, streams handed to streams.c. Only
+ * root and the warden's own user may connect.
+ *
+ * A peer is freed from a timer, never inside a callback of its own framer; replies find it by
+ * serial number, so a late reply to a client that went away finds nothing.
+ */
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "control.h"
+#include "warden.h"
+
+#define PEER_OUT_MAX (64u << 20) /* streams x channels x window */
+#define PEERS_MAX 64
+#define CALL_MAX CELLA_FRAME_MAX
+
+static struct peer *peer_find(struct warden *w, uint64_t serial)
+{
+    struct peer *p;
+
+    for (p = w->peers; p; p = p->next)
+        if (p->serial == serial && !p->dead)
+            return p;
+    return NULL;
+}
+
+static void reap_peers(void *data)
+{
+    struct warden *w = data;
+    struct peer **at = &w->peers;
+
+    while (*at) {
+        struct peer *p = *at;
+        if (!p->dead) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        framer_free(p->framer);
+        free(p);
+    }
+    if (!w->peers && w->state == W_NEW)
+        loop_stop(w->loop); /* the starter went away before a cell existed */
+}
+
+static void peer_kill(struct peer *p)
+{
+    struct warden *w = p->warden;
+
+    if (p->dead)
+        return;
+    p->dead = 1;
+    relay_drop_peer(w, p);
+    loop_timer(w->loop, 0, reap_peers, w);
+    if (p->lease && !w->ended) {
+        w->remove_at_end = 1;
+        cell_end(w, "stop", "the client that held the cell went away");
+    }
+}
+
+int peer_send(struct peer *p, const struct cella_frame *f, const void *payload)
+{
+    int r;
+
+    if (p->dead)
+        return -EPIPE;
+    r = framer_send(p->framer, f->type, f->channel, f->stream, f->id, payload, f->length);
+    if (r < 0)
+        peer_kill(p);
+    return r;
+}
+
+struct relay **peer_relays(struct peer *p)
+{
+    return &p->relays;
+}
+
+static void send_json(struct peer *p, uint32_t id, json_t *own_reply)
+{
+    auto_free char *text = own_reply ? json_dumps(own_reply, JSON_COMPACT) : NULL;
+    struct cella_frame f = {.type = CELLA_FRAME_REPLY, .id = id};
+    static const char too_big[] =
+        "{\"error\":{\"code\":-7,\"message\":\"the reply does not fit a frame\",\"exit\":125}}";
+    const char *out =
+        text ? text : "{\"error\":{\"code\":-12,\"message\":\"out of memory\",\"exit\":125}}";
+
+    json_decref(own_reply);
+    if (strlen(out) > CELLA_FRAME_MAX)
+        out = too_big;
+    f.length = (uint32_t)strlen(out);
+    peer_send(p, &f, out);
+}
+
+void peer_reply_ok(struct warden *w, const struct pending *to, json_t *own_result)
+{
+    struct peer *p = to->peer ? peer_find(w, to->peer) : NULL;
+
+    if (p)
+        send_json(p, to->call, json_pack("{s:o}", "ok", own_result ? own_result : json_object()));
+    else
+        json_decref(own_result);
+}
+
+void peer_reply_error(struct warden *w, const struct pending *to, const struct cella_error *err)
+{
+    struct peer *p = to->peer ? peer_find(w, to->peer) : NULL;
+    auto_buf struct buf b = BUF_INIT;
+    json_t *message;
+
+    if (!p)
+        return;
+    buf_json_string(&b, err->msg ? err->msg : "", err->msg ? strlen(err->msg) : 0);
+    message = b.oom ? NULL : json_loads(b.ptr, JSON_DECODE_ANY, NULL); /* always valid UTF-8 */
+    send_json(p, to->call,
+              json_pack("{s:{s:i, s:o, s:i}}", "error", "code", (int)err->code, "message",
+                        message ? message : json_string("error"), "exit", 125));
+}
+
+/* ---- calls ---- */
+
+static void progress(void *ctx, const char *stage)
+{
+    send_json(ctx, 0, json_pack("{s:s}", "stage", stage));
+}
+
+static json_t *created_json(struct warden *w)
+{
+    static const char *const members[] = {"id",    "name",   "class",  "backend",    "strength",
+                                          "image", "digest", "policy", "generation", "address"};
+    json_t *o = json_object(), *v;
+    size_t i;
+
+    for (i = 0; i < ARRAY_LEN(members); i++)
+        if ((v = json_object_get(w->cell, members[i])))
+            json_object_set(o, members[i], v);
+    return o;
+}
+
+static int call_create(struct peer *p, json_t *args, const struct pending *from,
+                       struct cella_error *err)
+{
+    struct warden *w = p->warden;
+    int r;
+
+    if (w->state != W_NEW)
+        return fail(err, -EEXIST, "create: this warden has its cell already");
+    r = request_parse(args, &w->req, err);
+    if (r == 0)
+        r = arrows_run(w, progress, p, err);
+    if (r < 0) {
+        request_fini(&w->req);
+        return r;
+    }
+    w->state = W_CREATED;
+    json_object_set_new(w->cell, "state", json_string("created"));
+    warden_save(w);
+    peer_reply_ok(w, from, created_json(w));
+    return 0;
+}
+
+static int call_start(struct peer *p, json_t *args, const struct pending *from,
+                      struct cella_error *err)
+{
+    struct warden *w = p->warden;
+
+    (void)args;
+    if (w->state != W_CREATED)
+        return fail(err, -EPROTO, "start: the cell has been started before; a cell runs once");
+    w->starter = *from;
+    progress(p, "start");
+    /* a failure is answered by cell_end() or here; never twice */
+    if (cell_start(w, err) < 0)
+        peer_reply_error(w, from, err);
+    return 0;
+}
+
+static int call_lease(struct peer *p, json_t *args, const struct pending *from,
+                      struct cella_error *err)
+{
+    (void)args;
+    (void)err;
+    p->lease = 1;
+    peer_reply_ok(p->warden, from, NULL);
+    return 0;
+}
+
+static int call_pause(struct peer *p, json_t *args, const struct pending *from,
+                      struct cella_error *err)
+{
+    int r = cell_pause(p->warden, 1, err);
+
+    (void)args;
+    if (r == 0)
+        peer_reply_ok(p->warden, from, NULL);
+    return r;
+}
+
+static int call_resume(struct peer *p, json_t *args, const struct pending *from,
+                       struct cella_error *err)
+{
+    int r = cell_pause(p->warden, 0, err);
+
+    (void)args;
+    if (r == 0)
+        peer_reply_ok(p->warden, from, NULL);
+    return r;
+}
+
+static int call_stats(struct peer *p, json_t *args, const struct pending *from,
+                      struct cella_error *err)
+{
+    struct cella_stats s;
+    int r = limits_sample(p->warden, &s);
+
+    (void)args;
+    if (r < 0)
+        return fail(err, r, "stats: not available from the backend now: %s", strerror(-r));
+    peer_reply_ok(p->warden, from, stats_json(&s));
+    return 0;
+}
+
+static json_t *limits_json(const struct config_limits *l)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "memory", (json_int_t)l->memory, "disk",
+                     (json_int_t)l->disk, "cpu_millis", (json_int_t)l->cpu_millis, "pids",
+                     (json_int_t)l->pids, "wall_ns", (json_int_t)l->wall_ns, "idle_ns",
+                     (json_int_t)l->idle_ns);
+}
+
+static int call_inspect(struct peer *p, json_t *args, const struct pending *from,
+                        struct cella_error *err)
+{
+    struct warden *w = p->warden;
+    json_t *o = json_deep_copy(w->cell);
+    struct cella_stats s;
+    uint64_t seq = 0;
+    char head[65] = "";
+
+    (void)args;
+    if (!o)
+        return fail(err, -ENOMEM, "inspect: out of memory");
+    json_object_set_new(o, "limits", limits_json(&w->req.limits));
+    if (limits_sample(w, &s) == 0)
+        json_object_set_new(o, "usage", stats_json(&s));
+    json_object_set_new(o, "egress", egress_json(w));
+    if (w->req.argv)
+        json_object_set(o, "argv", w->req.argv);
+    if (w->audit)
+        audit_head(w->audit, &seq, head);
+    json_object_set_new(o, "chain", json_pack("{s:I, s:s}", "seq", (json_int_t)seq, "head", head));
+    peer_reply_ok(w, from, o);
+    return 0;
+}
+
+static int call_method(struct peer *p, json_t *args, const struct pending *from,
+                       struct cella_error *err)
+{
+    struct warden *w = p->warden;
+    const char *full = json_string_value(json_object_get(args, "method"));
+    const char *dot = full ? strchr(full, '.') : NULL;
+    auto_free char *given = NULL;
+    json_t *result = NULL, *margs = json_object_get(args, "args");
+    struct plugin *plugin;
+    void *self;
+    size_t n;
+    int r;
+
+    if (!dot)
+        return fail(err, -EINVAL,
+                    "call: \"method\" must be PLUGIN.METHOD, such as container.mounts");
+    n = (size_t)(dot - full);
+    plugin = w->backend_plugin && strlen(w->backend_plugin->name) == n &&
+                     !strncmp(full, w->backend_plugin->name, n)
+                 ? w->backend_plugin
+                 : NULL;
+    self = w->backend.self;
+    if (!plugin && w->enforcer_on && strlen(w->enforcer_plugin->name) == n &&
+        !strncmp(full, w->enforcer_plugin->name, n)) {
+        plugin = w->enforcer_plugin;
+        self = w->enforcer.self;
+    }
+    if (!plugin || !self || w->ended)
+        return fail(err, -ENOENT, "call %s: the cell's plugins are %s and %s", full,
+                    w->backend_plugin ? w->backend_plugin->name : "-",
+                    w->enforcer_plugin ? w->enforcer_plugin->name : "-");
+    r = method_call(plugin, self, dot + 1, margs, &result, err);
+    given = margs ? json_dumps(margs, JSON_COMPACT) : NULL;
+    warden_audit(w, NULL, "cell.call", "s:method", full, "s:args", given, "i:result", (int64_t)r,
+                 NULL);
+    if (r < 0)
+        return r;
+    peer_reply_ok(w, from, json_pack("{s:o}", "result", result ? result : json_null()));
+    return 0;
+}
+
+static int waiter_add(struct warden *w, const struct pending *from, struct cella_error *err)
+{
+    if (w->n_waiters == ARRAY_LEN(w->waiters))
+        return fail(err, -EBUSY, "too many clients wait for this cell");
+    w->waiters[w->n_waiters++] = *from;
+    return 0;
+}
+
+static int call_wait(struct peer *p, json_t *args, const struct pending *from,
+                     struct cella_error *err)
+{
+    (void)args;
+    return waiter_add(p->warden, from, err);
+}
+
+static int call_stop(struct peer *p, json_t *args, const struct pending *from,
+                     struct cella_error *err)
+{
+    json_t *timeout = json_object_get(args, "timeout_ms");
+    json_int_t ms = json_is_integer(timeout) ? json_integer_value(timeout) : 10000;
+    int r = waiter_add(p->warden, from, err);
+
+    if (r < 0)
+        return r;
+    cell_stop(p->warden, json_is_true(json_object_get(args, "kill")),
+              ms < 0        ? 0
+              : ms > 600000 ? 600000
+                            : (uint32_t)ms);
+    return 0;
+}
+
+static int call_rm(struct peer *p, json_t *args, const struct pending *from,
+                   struct cella_error *err)
+{
+    struct warden *w = p->warden;
+    int r;
+
+    if (!json_is_true(json_object_get(args, "force")) && !p->lease && w->state != W_CREATED &&
+        !w->ended)
+        return fail(err, -EBUSY, "rm: the cell is %s; stop it first, or use --force",
+                    w->state == W_PAUSED ? "paused" : "running");
+    r = waiter_add(w, from, err);
+    if (r < 0)
+        return r;
+    w->remove_at_end = 1;
+    cell_end(w, "stop", NULL);
+    return 0;
+}
+
+static const struct call {
+    const char *name;
+    int any_state; /* allowed before create */
+    int (*go)(struct peer *p, json_t *args, const struct pending *from, struct cella_error *err);
+} calls[] = {
+    {"create", 1, call_create},   {"start", 0, call_start},   {"lease", 0, call_lease},
+    {"pause", 0, call_pause},     {"resume", 0, call_resume}, {"stats", 0, call_stats},
+    {"inspect", 0, call_inspect}, {"call", 0, call_method},   {"wait", 0, call_wait},
+    {"stop", 0, call_stop},       {"rm", 0, call_rm},
+};
+
+static void dispatch_call(struct peer *p, uint32_t id, json_t *message)
+{
+    const char *name = json_string_value(json_object_get(message, "call"));
+    struct pending from = {p->serial, id, 0};
+    struct errbuf eb;
+    struct cella_error *err = errbuf_init(&eb);
+    size_t i;
+    int r;
+
+    for (i = 0; name && i < ARRAY_LEN(calls) && strcmp(calls[i].name, name); i++)
+        ;
+    if (!name || i == ARRAY_LEN(calls))
+        r = fail(err, -ENOSYS, "call \"%.64s\": unknown to this warden", name ? name : "");
+    else if (!calls[i].any_state && p->warden->state == W_NEW)
+        r = fail(err, -ENOENT, "%s: there is no cell yet", name);
+    else
+        r = calls[i].go(p, json_object_get(message, "args"), &from, err);
+    if (r < 0)
+        peer_reply_error(p->warden, &from, err);
+}
+
+static int peer_frame(void *ctx, const struct cella_frame *f, const uint8_t *payload)
+{
+    struct peer *p = ctx;
+    json_t *message;
+
+    if (p->dead)
+        return -EPIPE;
+    if (f->type != CELLA_FRAME_CALL)
+        return relay_frame(p->warden, p, f, payload);
+    message = json_loadb((const char *)payload, f->length, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(message) || !f->id) {
+        json_decref(message);
+        return -EPROTO;
+    }
+    dispatch_call(p, f->id, message);
+    json_decref(message);
+    return 0;
+}
+
+static void peer_closed(void *ctx, int code)
+{
+    (void)code;
+    peer_kill(ctx);
+}
+
+int peer_add(struct warden *w, int own_fd)
+{
+    struct peer *p = calloc(1, sizeof(*p)), *each;
+    unsigned n = 0;
+    int r = p ? 0 : -ENOMEM;
+
+    for (each = w->peers; each; each = each->next)
+        n++;
+    if (r == 0 && n >= PEERS_MAX)
+        r = -EBUSY;
+    if (r < 0) {
+        close(own_fd);
+        free(p);
+        return r;
+    }
+    p->warden = w;
+    p->serial = ++w->peer_serial;
+    r = framer_new(w->loop, own_fd, PEER_OUT_MAX, peer_frame, peer_closed, p, &p->framer);
+    if (r < 0) {
+        free(p);
+        return r;
+    }
+    p->next = w->peers;
+    w->peers = p;
+    return 0;
+}
+
+/* ---- the socket ---- */
+
+static void accept_ready(void *data, int fd, uint32_t ready)
+{
+    struct warden *w = data;
+    auto_close int conn = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+
+    (void)ready;
+    if (conn < 0 || getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+        return;
+    if (cred.uid != 0 && cred.uid != geteuid())
+        return;
+    peer_add(w, steal_fd(&conn));
+}
+
+int control_listen(struct warden *w, struct cella_error *err)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    /* by descriptor: the state directory's path may be longer than a socket address */
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/control.sock", w->dir.dirfd);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 16) < 0 ||
+        loop_watch(w->loop, fd, CELLA_FD_IN, accept_ready, w) < 0)
+        return fail(err, -errno, "control socket in %s: %s", w->dir.path, strerror(errno));
+    w->listen_fd = steal_fd(&fd);
+    return 0;
+}
+
+static void flushed(void *data)
+{
+    struct warden *w = data;
+    struct peer *p;
+
+    for (p = w->peers; p; p = p->next)
+        if (!p->dead && framer_pending(p->framer) && now_ns() < w->active_ns + 5000000000ull) {
+            loop_timer(w->loop, 2000000, flushed, w);
+            return;
+        }
+    loop_stop(w->loop);
+}
+
+void peers_flush_and_stop(struct warden *w)
+{
+    limits_activity(w);
+    flushed(w);
+}

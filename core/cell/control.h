@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/* control - one connected client; shared by control.c and streams.c. */
+#ifndef CELLA_CONTROL_H
+#define CELLA_CONTROL_H
+
+#include "warden.h"
+
+struct peer {
+    struct warden *warden;
+    struct framer *framer;
+    uint64_t serial;
+    int dead;  /* waits to be freed */
+    int lease; /* the cell goes when this connection goes */
+    struct relay *relays;
+    struct peer *next;
+};
+
+#endif

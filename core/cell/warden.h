@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * warden - private to core/cell: the one cell this process owns, and what its files offer each
+ * other. Threads: one. Everything hangs off one struct warden; callbacks get it as ctx.
+ */
+#ifndef CELLA_WARDEN_H
+#define CELLA_WARDEN_H
+
+#include "audit.h"
+#include "config.h"
+#include "image.h"
+#include "link.h"
+#include "loop.h"
+#include "plugin.h"
+#include "store.h"
+
+#define WARDEN_LOG_MAX (1u << 20)
+#define CELL_LOG_MAX (16u << 20) /* output of a detached main command that is kept */
+#define CELL_MOUNTS_MAX 64
+#define HELLO_TIMEOUT_NS 30000000000ull
+
+enum warden_state { W_NEW, W_CREATED, W_STARTING, W_RUNNING, W_PAUSED, W_ENDED };
+
+struct client; /* control.c calls it a peer: one connected client */
+struct peer;
+
+/* The create request: borrowed strings point into `root`. */
+struct request {
+    json_t *root; /* owned */
+    const char *name, *class, *backend, *image, *policy, *policy_file, *user, *workdir, *hostname;
+    struct config_limits limits; /* merged: request over class over built-in */
+    int readonly, detach;
+    json_t *env, *argv, *mounts, *options; /* borrowed, may be NULL */
+};
+
+struct sink_slot {
+    struct plugin *plugin;
+    struct option_set *options;
+};
+
+struct warden {
+    struct loop *loop;
+    struct cella_host host;
+    const char *config_file;
+    struct config *config;
+    const struct config_class *class;
+    struct request req;
+    enum warden_state state;
+    size_t arrows_done;
+
+    struct cell_dir dir;
+    int dir_held;
+    uint32_t slot;
+    int slot_fd, userns_fd, netns_fd, uplink_fd, agent_fd;
+    int log_fd; /* warden.log */
+    size_t log_bytes;
+    json_t *cell; /* cell.json */
+
+    struct plugin *backend_plugin, *enforcer_plugin;
+    struct option_set *backend_options, *enforcer_options;
+    struct probe_result probe;
+    struct backend backend;
+    struct enforcer enforcer;
+    struct cella_attached attached;
+    struct cella_started started;
+    int enforcer_on;
+    const char *policy_name;
+    char *policy_text; /* owned */
+    uint64_t generation;
+
+    struct sink_slot *sinks;
+    size_t n_sinks;
+    struct audit *audit;
+    int audit_failed;
+    struct image image;
+    int image_held;
+
+    struct link *link;
+    struct peer *peers;
+    uint64_t peer_serial;
+    int listen_fd;
+    struct pending {
+        uint64_t peer;
+        uint32_t call;
+        int remove; /* the reply is sent after the cell's directory is gone */
+    } waiters[32], starter;
+    size_t n_waiters;
+
+    int wall_timer, idle_timer, poll_timer, hello_timer, stop_timer;
+    uint64_t active_ns;   /* last time something passed between a client and the agent */
+    uint32_t limits_told; /* CELLA_LIMIT_HIT_* already in the audit */
+
+    int main_fd; /* log of the detached main command */
+    size_t main_bytes;
+    struct link_stream *main_stream;
+
+    int stopping;      /* a graceful stop is under way */
+    int leased;        /* some client's connection holds the cell */
+    const char *ended; /* static word; NULL = not ended */
+    char ended_message[512];
+    int end_status, end_signal, remove_at_end, keep_at_end;
+    json_t *summary;
+};
+
+/* request.c */
+int request_parse(json_t *args, struct request *ret, struct cella_error *err);
+int request_limits(struct request *req, const struct config_class *class, struct cella_error *err);
+void request_fini(struct request *req);
+
+/* catalog.c - finding plugins by kind and name */
+int catalog_find(const struct config *c, uint16_t kind, const char *name, struct plugin **ret,
+                 struct cella_error *err);
+/* Every plugin of the kind, configured ones first. ret: array of owned plugins. A plugin that does
+   not load is passed to `broken` (may be NULL) and left out. */
+int catalog_all(const struct config *c, uint16_t kind, struct plugin ***ret, size_t *ret_n,
+                void (*broken)(void *ctx, const char *path, const struct cella_error *err),
+                void *ctx);
+/* Config object and place of a plugin's options. */
+const struct config_plugin *catalog_config(const struct config *c, const struct plugin *p);
+int catalog_options(const struct config *c, const struct plugin *p, const json_t *request,
+                    struct option_set **ret, struct cella_error *err);
+
+/* select.c */
+int select_backend(struct warden *w, struct cella_error *err);
+
+/* arrows.c - from request to created cell, each arrow with its undo */
+int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,
+               struct cella_error *err);
+#define ARROWS_AUDIT 3 /* config, store, audit: what the end of a cell still needs */
+void arrows_undo(struct warden *w, size_t until);
+
+/* create.c */
+int create_cell(struct warden *w, struct cella_error *err);
+void create_cell_undo(struct warden *w);
+
+/* host.c - the host table of this process, sinks, audit consequences */
+void host_init(struct warden *w);
+int sinks_load(const struct config *c, struct sink_slot **ret_slots, size_t *ret_n,
+               struct audit_sink **ret_sinks, struct cella_error *err);
+const char *helper_path(const char *name);
+
+/* run.c - start, pause, the detached main command */
+int cell_start(struct warden *w, struct cella_error *err);
+int cell_pause(struct warden *w, int on, struct cella_error *err);
+int main_start(struct warden *w, struct cella_error *err);
+
+/* end.c */
+/* Ends the cell; idempotent, the first reason stays. `fmt` may be NULL. */
+void cell_end(struct warden *w, const char *reason, const char *fmt, ...) CELLA_PRINTF(3, 4);
+void cell_stop(struct warden *w, int kill, uint32_t timeout_ms);
+json_t *stats_json(const struct cella_stats *s);
+json_t *egress_json(struct warden *w);
+/* Samples the backend and puts a newly hit limit into the audit. */
+int limits_sample(struct warden *w, struct cella_stats *ret);
+
+/* limits.c */
+void limits_arm(struct warden *w);
+void limits_disarm(struct warden *w);
+void limits_activity(struct warden *w);
+
+/* control.c */
+int control_listen(struct warden *w, struct cella_error *err);
+int peer_add(struct warden *w, int own_fd);
+void peer_reply_ok(struct warden *w, const struct pending *to, json_t *own_result);
+void peer_reply_error(struct warden *w, const struct pending *to, const struct cella_error *err);
+void peers_flush_and_stop(struct warden *w);
+
+/* streams.c - between a client's streams and the agent's */
+struct relay;
+int relay_open(struct warden *w, struct peer *p, uint32_t stream, const uint8_t *payload,
+               size_t len);
+int relay_frame(struct warden *w, struct peer *p, const struct cella_frame *f,
+                const uint8_t *payload);
+void relay_drop_peer(struct warden *w, struct peer *p);
+int peer_send(struct peer *p, const struct cella_frame *f, const void *payload);
+struct relay **peer_relays(struct peer *p);
+
+/* exec.c - the EXEC request: defaults of the cell merged in, audit text */
+int exec_merge(struct warden *w, const uint8_t *fields, size_t len, struct buf *ret,
+               struct cella_error *err);
+int exec_from_request(struct warden *w, struct buf *ret);
+
+/* Audit, with the fail-closed consequence applied: 0 or -errno (then the cell is being stopped). */
+#define warden_audit(w, err, ...) warden_audited((w), audit_emit((w)->audit, (err), __VA_ARGS__))
+int warden_audited(struct warden *w, int r);
+int warden_save(struct warden *w);
+
+#endif
