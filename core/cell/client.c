@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * client - starting a warden, finding one, and calling it.
+ *
+ * A warden is a stranger's process in its own session: it inherits one socket, /dev/null and a pipe
+ * for its complaints, nothing else. The pipe does not block the warden when nobody reads it.
+ * Invariants: the socket is read and written without blocking and waited for with poll; what the
+ * warden says on stderr is kept (the last 2 KiB) for the message of its death. Threads: none.
+ */
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "client_int.h"
+
+/* ---- wire ---- */
+
+static void put32(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+    p[2] = (uint8_t)(v >> 16);
+    p[3] = (uint8_t)(v >> 24);
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+int wire_queue(struct client *cl, uint16_t type, uint16_t channel, uint32_t stream, uint32_t id,
+               const void *payload, size_t len)
+{
+    uint8_t head[CELLA_FRAME_HEADER];
+
+    if (len > CELLA_FRAME_MAX)
+        return -E2BIG;
+    put32(head, (uint32_t)len);
+    put32(head + 4, (uint32_t)type | (uint32_t)channel << 16);
+    put32(head + 8, stream);
+    put32(head + 12, id);
+    buf_add(&cl->out, head, sizeof(head));
+    return buf_add(&cl->out, payload, len);
+}
+
+size_t wire_pending(const struct client *cl)
+{
+    return cl->out.len - cl->out_off;
+}
+
+int wire_flush(struct client *cl)
+{
+    while (wire_pending(cl)) {
+        ssize_t n =
+            send(cl->fd, cl->out.ptr + cl->out_off, wire_pending(cl), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return 0;
+        if (n < 0)
+            return -EPIPE;
+        cl->out_off += (size_t)n;
+    }
+    cl->out.len = cl->out_off = 0;
+    return 0;
+}
+
+int wire_fill(struct client *cl)
+{
+    ssize_t n;
+
+    if (cl->in_used) {
+        memmove(cl->in, cl->in + cl->in_used, cl->in_len - cl->in_used);
+        cl->in_len -= cl->in_used;
+        cl->in_used = 0;
+    }
+    if (cl->in_len == sizeof(cl->in))
+        return 0;
+    do
+        n = recv(cl->fd, cl->in + cl->in_len, sizeof(cl->in) - cl->in_len, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -EPIPE;
+    if (n == 0)
+        return -EPIPE;
+    cl->in_len += (size_t)n;
+    return 0;
+}
+
+int wire_next(struct client *cl, struct cella_frame *f, const uint8_t **ret_payload)
+{
+    const uint8_t *p = cl->in + cl->in_used;
+    size_t have = cl->in_len - cl->in_used;
+
+    if (have < CELLA_FRAME_HEADER)
+        return 0;
+    *f = (struct cella_frame){.length = get32(p),
+                              .type = (uint16_t)get32(p + 4),
+                              .channel = (uint16_t)(get32(p + 4) >> 16),
+                              .stream = get32(p + 8),
+                              .id = get32(p + 12)};
+    if (f->length > CELLA_FRAME_MAX)
+        return -EPROTO;
+    if (have < CELLA_FRAME_HEADER + f->length)
+        return 0;
+    *ret_payload = p + CELLA_FRAME_HEADER;
+    cl->in_used += CELLA_FRAME_HEADER + f->length;
+    return 1;
+}
+
+void wire_listen(struct client *cl)
+{
+    char chunk[1024];
+    ssize_t n;
+
+    while (cl->errfd >= 0) {
+        n = read(cl->errfd, chunk, sizeof(chunk));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            close(cl->errfd);
+            cl->errfd = -1;
+            return;
+        }
+        if (cl->said_len + (size_t)n > sizeof(cl->said)) { /* keep the newest */
+            size_t drop = cl->said_len + (size_t)n - sizeof(cl->said);
+            memmove(cl->said, cl->said + drop, cl->said_len - drop);
+            cl->said_len -= drop;
+        }
+        memcpy(cl->said + cl->said_len, chunk, (size_t)n);
+        cl->said_len += (size_t)n;
+    }
+}
+
+/* How the warden that we started ended, as words; waits a moment for it. */
+static void describe_end(struct client *cl, char *out, size_t cap)
+{
+    struct timespec pause = {0, 10000000};
+    int status, i;
+
+    out[0] = 0;
+    for (i = 0; cl->pid && i < 100; i++) {
+        pid_t p = waitpid(cl->pid, &status, WNOHANG);
+        if (p == 0) {
+            nanosleep(&pause, NULL);
+            continue;
+        }
+        if (p == cl->pid && WIFSIGNALED(status))
+            snprintf(out, cap, "killed by signal %d", WTERMSIG(status));
+        else if (p == cl->pid)
+            snprintf(out, cap, "status %d", WEXITSTATUS(status));
+        cl->pid = 0;
+    }
+}
+
+int wire_dead(struct client *cl, int code, struct cella_error *err)
+{
+    auto_buf struct buf said = BUF_INIT;
+    char how[64];
+    size_t i;
+
+    if (code == -EPROTO)
+        return fail(err, -EPROTO,
+                    "the warden%s%s does not speak the protocol; is it of the same version?",
+                    cl->cell[0] ? " of cell " : "", cl->cell);
+    if (code != -EPIPE)
+        return fail(err, code, "the connection to the warden: %s", strerror(-code));
+    describe_end(cl, how, sizeof(how));
+    wire_listen(cl);
+    for (i = 0; i < cl->said_len; i++) {
+        unsigned char c = (unsigned char)cl->said[i];
+        if (c == '\n' && i + 1 < cl->said_len)
+            buf_add(&said, "; ", 2);
+        else if (c != '\n')
+            buf_add(&said, c < 0x20 || c == 0x7f ? "?" : (const char *)&c, 1);
+    }
+    if (cl->fd >= 0)
+        close(cl->fd);
+    cl->fd = -1;
+    return fail(err, -EPIPE, "the warden%s%s died%s%s%s: %s", cl->cell[0] ? " of cell " : "",
+                cl->cell, how[0] ? " (" : "", how, how[0] ? ")" : "",
+                said.len ? said.ptr
+                         : "it said nothing; what is left of its cell is removed by \"cella gc\"");
+}
+
+/* ---- construction ---- */
+
+static struct client *client_alloc(void)
+{
+    struct client *cl = calloc(1, sizeof(*cl));
+
+    if (cl) {
+        cl->fd = cl->errfd = -1;
+        cl->next_id = cl->next_stream = 1;
+    }
+    return cl;
+}
+
+void client_free(struct client *cl)
+{
+    if (!cl)
+        return;
+    if (cl->fd >= 0)
+        close(cl->fd);
+    if (cl->errfd >= 0)
+        close(cl->errfd);
+    buf_fini(&cl->out);
+    free(cl);
+}
+
+/* cella-warden beside this program, else in the directory of helpers. */
+static int warden_path(char out[PATH_MAX], struct cella_error *err)
+{
+    char self[PATH_MAX - 32];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *slash;
+
+    if (n > 0) {
+        self[n] = 0;
+        slash = strrchr(self, '/');
+        if (slash)
+            *slash = 0;
+        snprintf(out, PATH_MAX, "%s/cella-warden", self);
+        if (access(out, X_OK) == 0)
+            return 0;
+    }
+#ifdef CELLA_LIBEXECDIR
+    snprintf(out, PATH_MAX, "%s/cella-warden", CELLA_LIBEXECDIR);
+    if (access(out, X_OK) == 0)
+        return 0;
+#endif
+    return fail(err, -ENOENT,
+                "cella-warden is neither beside this program nor installed; build or install it");
+}
+
+/* In the child: descriptors 0 (null), 1 and 2 (pipe), 3 (socket), a fresh session, default signals.
+ */
+static void warden_exec(const char *path, const char *config, int sock, int complaints)
+{
+    char *const argv_config[] = {(char *)(uintptr_t) "cella-warden", (char *)(uintptr_t) "--config",
+                                 (char *)(uintptr_t)config, NULL};
+    char *const argv_plain[] = {(char *)(uintptr_t) "cella-warden", NULL};
+    int null = open("/dev/null", O_RDWR), sig;
+    sigset_t none;
+
+    /* Out of the way of 0…3 first. */
+    sock = fcntl(sock, F_DUPFD, 10);
+    complaints = fcntl(complaints, F_DUPFD, 10);
+    if (null < 0 || sock < 0 || complaints < 0 || dup2(null, 0) < 0 || dup2(complaints, 1) < 0 ||
+        dup2(complaints, 2) < 0 || dup2(sock, 3) < 0)
+        _exit(125);
+    if (syscall(SYS_close_range, 4u, ~0u, 0u) < 0)
+        _exit(125);
+    setsid();
+    for (sig = 1; sig < 32; sig++)
+        signal(sig, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execv(path, config ? argv_config : argv_plain);
+    dprintf(2, "%s: %s\n", path, strerror(errno));
+    _exit(125);
+}
+
+int client_spawn(const struct config *c, struct client **ret, struct cella_error *err)
+{
+    int sock[2] = {-1, -1}, complaints[2] = {-1, -1};
+    struct client *cl = client_alloc();
+    char path[PATH_MAX];
+    int r = cl ? warden_path(path, err) : fail(err, -ENOMEM, "out of memory");
+
+    if (r < 0) {
+        client_free(cl);
+        return r;
+    }
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock) < 0 ||
+        pipe2(complaints, O_CLOEXEC | O_NONBLOCK) < 0) {
+        r = fail(err, -errno, "starting a warden: %s", strerror(errno));
+    } else {
+        cl->fd = steal_fd(&sock[0]);
+        cl->errfd = steal_fd(&complaints[0]);
+        cl->pid = fork();
+        if (cl->pid == 0)
+            warden_exec(path, c->file, sock[1], complaints[1]);
+        if (cl->pid < 0)
+            r = fail(err, -errno, "starting a warden: %s", strerror(errno));
+    }
+    if (sock[1] >= 0)
+        close(sock[1]);
+    if (complaints[1] >= 0)
+        close(complaints[1]);
+    if (r < 0) {
+        client_free(cl);
+        return r;
+    }
+    *ret = cl;
+    return 0;
+}
+
+/* connect() by way of the directory's descriptor, so that a long state directory fits sun_path. */
+static int connect_dir(const char *state_dir, const char *id)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    auto_close int dir = -1, s = -1;
+    char path[PATH_MAX];
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/cells/%s", state_dir, id) >= sizeof(path))
+        return -ENAMETOOLONG;
+    dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (dir < 0 || s < 0)
+        return -errno;
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "/proc/self/fd/%d/control.sock", dir);
+    if (connect(s, (const struct sockaddr *)&sa, sizeof(sa)) < 0)
+        return -errno;
+    return steal_fd(&s);
+}
+
+int client_connect(const struct config *c, const char *cell, struct client **ret,
+                   struct cella_error *err)
+{
+    struct cell_info info;
+    struct client *cl;
+    int r = store_find(c->state_dir, cell, &info, err);
+
+    if (r < 0)
+        return r;
+    if (!info.alive) {
+        r = fail(err, -ENOTCONN,
+                 "cell %s is dead: its warden is gone; \"cella gc\" removes what it left",
+                 info.name);
+        cell_info_fini(&info);
+        return r;
+    }
+    cl = client_alloc();
+    if (!cl) {
+        cell_info_fini(&info);
+        return fail(err, -ENOMEM, "out of memory");
+    }
+    snprintf(cl->cell, sizeof(cl->cell), "%s", info.name);
+    r = connect_dir(c->state_dir, info.id);
+    cell_info_fini(&info);
+    if (r < 0) {
+        fail(err, r, "cell %s: its warden does not answer: %s", cl->cell, strerror(-r));
+        client_free(cl);
+        return r;
+    }
+    cl->fd = r;
+    *ret = cl;
+    return 0;
+}
+
+/* ---- calls ---- */
+
+/* "message" and "code" of an error reply; 1 = it was one. */
+static int reply_error(const json_t *reply, int *ret_exit, int *ret_code, struct cella_error *err)
+{
+    const json_t *e = json_object_get(reply, "error");
+    const char *message = json_string_value(json_object_get(e, "message"));
+    json_int_t code = json_integer_value(json_object_get(e, "code"));
+    json_int_t status = json_integer_value(json_object_get(e, "exit"));
+
+    if (!e)
+        return 0;
+    *ret_code = code < 0 && code > -4096 ? (int)code : -EIO;
+    if (ret_exit)
+        *ret_exit = status > 0 && status < 256 ? (int)status : 125;
+    fail(err, *ret_code, "%s", message ? message : "the warden gives no reason");
+    return 1;
+}
+
+struct call {
+    uint32_t id;
+    void (*progress)(void *ctx, const char *stage);
+    void *ctx;
+    json_t *reply;
+};
+
+/* One frame while a call waits: 1 = it is the reply. */
+static int call_frame(struct call *call, const struct cella_frame *f, const uint8_t *payload)
+{
+    const char *stage;
+    json_t *j;
+
+    if (f->type != CELLA_FRAME_REPLY)
+        return f->stream ? 0 : -EPROTO; /* the rest of a stream that we gave up */
+    if (f->id != call->id && f->id != 0)
+        return 0;
+    j = json_loadb((const char *)payload, f->length, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(j)) {
+        json_decref(j);
+        return -EPROTO;
+    }
+    if (f->id == call->id) {
+        call->reply = j;
+        return 1;
+    }
+    stage = json_string_value(json_object_get(j, "stage"));
+    if (stage && call->progress)
+        call->progress(call->ctx, stage);
+    json_decref(j);
+    return 0;
+}
+
+static int call_wait(struct client *cl, struct call *call)
+{
+    for (;;) {
+        struct pollfd p[2] = {{cl->fd, POLLIN | (wire_pending(cl) ? POLLOUT : 0), 0},
+                              {cl->errfd, POLLIN, 0}};
+        const uint8_t *payload;
+        struct cella_frame f;
+        int r;
+
+        while ((r = wire_next(cl, &f, &payload)) > 0) {
+            r = call_frame(call, &f, payload);
+            if (r)
+                return r;
+        }
+        if (r < 0)
+            return r;
+        if (poll(p, 2, -1) < 0 && errno != EINTR)
+            return -errno;
+        if (p[1].revents)
+            wire_listen(cl);
+        if (p[0].revents & POLLOUT && wire_flush(cl) < 0 && !(p[0].revents & POLLIN))
+            return -EPIPE; /* with POLLIN there may be a last word to read */
+        if (p[0].revents & (POLLIN | POLLHUP | POLLERR) && wire_fill(cl) < 0)
+            return -EPIPE;
+    }
+}
+
+int client_call(struct client *cl, const char *name, json_t *args, json_t **ret_result,
+                int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
+                struct cella_error *err)
+{
+    struct call call = {cl->next_id++, progress, ctx, NULL};
+    json_t *request = json_pack("{s:s, s:O?}", "call", name, "args", args);
+    auto_free char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
+    int r, code;
+
+    json_decref(request);
+    if (ret_exit)
+        *ret_exit = 125;
+    if (!text)
+        return fail(err, -ENOMEM, "call %s: the request cannot be written as JSON", name);
+    if (cl->fd < 0)
+        return fail(err, -EPIPE, "call %s: the warden%s%s is gone", name,
+                    cl->cell[0] ? " of cell " : "", cl->cell);
+    r = wire_queue(cl, CELLA_FRAME_CALL, 0, 0, call.id, text, strlen(text));
+    if (r < 0)
+        return fail(err, r, "call %s: the request is larger than %u bytes", name, CELLA_FRAME_MAX);
+    wire_flush(cl); /* a failure shows when the answer is waited for */
+    r = call_wait(cl, &call);
+    if (r < 0)
+        return wire_dead(cl, r, err);
+    if (reply_error(call.reply, ret_exit, &code, err)) {
+        json_decref(call.reply);
+        return code;
+    }
+    if (!json_is_object(json_object_get(call.reply, "ok"))) {
+        json_decref(call.reply);
+        return wire_dead(cl, -EPROTO, err);
+    }
+    if (ret_result)
+        *ret_result = json_incref(json_object_get(call.reply, "ok"));
+    json_decref(call.reply);
+    if (ret_exit)
+        *ret_exit = 0;
+    return 0;
+}
