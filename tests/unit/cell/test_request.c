@@ -15,7 +15,7 @@ static struct errbuf eb;
 
 static int parse(const char *text, struct request *ret)
 {
-    json_t *o = json_loads(text, 0, NULL);
+    json_t *o = json_loads(text, JSON_ALLOW_NUL, NULL);
     int r;
 
     assert_non_null(o);
