@@ -37,7 +37,7 @@ struct config_class {
     size_t n_backends;
     char *policy;         /* "none", "deny" or a policy's name */
     char *image;          /* default image, "host" */
-    struct config_limits limits; /* 0 = the built-in default */
+    struct config_limits limits; /* defaults filled in; 0 = no limit, possible for wall, idle and io only */
     int best_effort;      /* accept limits that this host cannot enforce */
     int on_gate_death;    /* 0 stop the cell (default) */
 };
@@ -46,7 +46,7 @@ enum config_overflow { OVERFLOW_BLOCK = 1000, OVERFLOW_DROP = 2000, OVERFLOW_FAI
 
 struct config_sink {
     char *name, *pointer;
-    json_t *options;   /* the entry's other members; borrowed */
+    json_t *options;   /* the entry's other members; NULL for the built-in default */
     enum config_overflow overflow; /* default fail-closed */
 };
 
