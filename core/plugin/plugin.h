@@ -41,6 +41,7 @@ struct plugin {
     } ops;
     struct method_set *method_set; /* parsed signatures */
     void *dl;
+    struct plugin_runtime *rt; /* what the host has learned about it; NULL is allowed (a table made by a test) */
 };
 
 /* Reads the note only; nothing of the object runs. `path` absolute. */
@@ -58,6 +59,11 @@ json_t *plugin_describe(struct plugin *p, const struct cella_host *host, int pro
 int watchdog_init(int report_fd);
 void watchdog_enter(const struct plugin *p, const char *op, uint64_t deadline_ns);
 void watchdog_leave(void);
+
+/* For a process that hosts plugins, after it has taken its own copies of what it needs: descriptor 0 becomes
+   /dev/null, 1 and 2 a small buffer. What a plugin writes there is reported after the call, with plugin and
+   operation, through the log of the host table the plugin was given. */
+int plugin_stdio_guard(void);
 
 /* ---- backend instance with its lifecycle state ---- */
 enum backend_state { BACKEND_NONE, BACKEND_CREATED, BACKEND_RUNNING, BACKEND_PAUSED, BACKEND_STOPPED };
