@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include <cmocka.h>
+#undef fail /* util.h has its own */
 
 #include "store.h"
 
