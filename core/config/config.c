@@ -83,7 +83,7 @@ static int read_config(const char *file, struct config *c, struct cella_error *e
 {
     struct reader r = {.doc = &c->doc, .config = c, .err = err};
     auto_free char *text = NULL;
-    size_t len;
+    size_t len = 0;
     int e;
 
     c->file = realpath(file, NULL);
