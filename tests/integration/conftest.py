@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cella authors
+"""Fixtures of the integration tests.
+
+The run moves into pid, mount and network namespaces of its own first, with an empty /tmp and /run: what a
+test leaves behind is then seen, whatever else the machine does, and nothing survives the run.
+
+    CELLA_TEST_BACKENDS=container,microvm   run everything once per backend (default: container)
+    CELLA_BUILD=DIR                         the build directory (default: build)
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from harness import internet as internet_module  # noqa: E402
+from harness import residue  # noqa: E402
+from harness.cella import ROOT, Cella  # noqa: E402
+
+BACKENDS = os.environ.get("CELLA_TEST_BACKENDS", "container").split(",")
+BUILD = pathlib.Path(os.environ.get("CELLA_BUILD", ROOT / "build")).resolve()
+_INSIDE = "CELLA_TEST_INSIDE"
+_ENTER = """mount --make-rprivate / && mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -t tmpfs -o mode=755 tmpfs /run &&
+mkdir -p /run/netns && ip link set lo up || exit 125
+"$@"
+status=$?
+exit $status"""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Starts the same pytest again inside the namespaces, and passes its status on."""
+    if os.environ.get(_INSIDE) or config.option.collectonly or config.option.help or os.getuid() != 0:
+        return None
+    capture = config.pluginmanager.getplugin("capturemanager")
+    capture.suspend_global_capture(in_=True)
+    command = ["unshare", "--mount", "--pid", "--net", "--ipc", "--fork", "--mount-proc", "--kill-child",
+               "sh", "-c", _ENTER, "sh", sys.executable, "-m", "pytest", *config.invocation_params.args]
+    return subprocess.call(command, env=dict(os.environ, **{_INSIDE: "1"}))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "quick: the subset of `make check`, under a minute in all")
+    config.addinivalue_line("markers", "keeps_residue: the test looks for residue itself")
+
+
+def pytest_collection_modifyitems(config, items):
+    if os.getuid() != 0:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="cells of this suite need root"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    setattr(item, "report_" + report.when, report)
+
+
+@pytest.fixture(scope="session")
+def internet():
+    net = internet_module.Internet(str(os.getpid())).start()
+    yield net
+    net.close()
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def session_cella(backend, internet):
+    """One state directory per backend, in memory, warmed by a first run (key pair, directories)."""
+    work = pathlib.Path(tempfile.mkdtemp(prefix="cella-it-", dir="/dev/shm"))
+    program = Cella(BUILD, work, backend, internet.uplink)
+    program.run("--", "true").ok()
+    yield program
+    shutil.rmtree(work)
+
+
+@pytest.fixture(scope="module")
+def module_cells(session_cella):
+    """For cells that several tests of a file share: module_cells(flags…) gives a started cell's name."""
+    made = {}
+
+    def get(*flags):
+        if flags not in made:
+            made[flags] = session_cella.cell(*flags)
+            made[flags] = (made[flags], made[flags].__enter__())
+        return made[flags][1]
+
+    yield get
+    for context, _ in made.values():
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def cella(session_cella, request):
+    """The program under test. When the test is over, nothing it made may be left."""
+    before = residue.snapshot(session_cella.state)
+    yield session_cella
+    failed = not getattr(request.node, "report_call", None) or request.node.report_call.failed
+    if request.node.get_closest_marker("keeps_residue") and not failed:
+        return
+    extra = residue.left_behind(before, session_cella.state)
+    left = session_cella("gc", "--check")
+    for cell in session_cella.cells():
+        if f"file {session_cella.state}/cells/{cell}" not in before:
+            session_cella("rm", "--force", cell)
+    session_cella("gc")
+    if not failed:
+        assert not extra, "left behind:\n" + "\n".join(extra)
+        assert left.status == 0 and not left.out, f"cella gc --check: {left!r}"

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cella authors
+"""kill -9 of each process of a cell at five named points. The next `cella gc` finds everything, and then
+nothing is left, the chain still verifies, and name and slot can be used again."""
+import contextlib
+import os
+import signal
+
+import pytest
+
+from harness import cella as harness
+from harness import residue
+
+POINTS = ["after create", "after start", "during exec", "during output", "while paused"]
+VICTIMS = ["client", "warden", "gate", "agent"]
+
+
+class Scene:
+    """A cell named "scene" at one of the points, with the client process that is part of it."""
+
+    def __init__(self, cella, point):
+        self.cella, self.point, self.clients = cella, point, []
+        cella("create", "--name", "scene").ok()
+        if point == "after create":
+            return
+        cella("start", "scene").ok()
+        if point == "during exec":
+            self._exec("sh", "-c", "echo ready; sleep 300")
+        elif point == "during output":
+            self._exec("sh", "-c", "echo ready; yes")
+        elif point == "while paused":
+            self._exec("sh", "-c", "echo ready; sleep 300")
+            cella("pause", "scene").ok()
+
+    def _exec(self, *words):
+        client = self.cella.spawn("exec", "scene", "--", *words)
+        assert client.stdout.readline() == b"ready\n"
+        self.clients.append(client)
+
+    def victim(self, who):
+        if who == "client":
+            return self.clients[0].pid if self.clients else None
+        if who == "agent" and self.point == "after create":
+            return None
+        return getattr(self.cella, who)("scene")
+
+    def end(self):
+        for client in self.clients:
+            with contextlib.suppress(OSError):
+                os.killpg(client.pid, signal.SIGKILL)
+            client.communicate()
+
+
+@pytest.mark.parametrize("who", VICTIMS)
+@pytest.mark.parametrize("point", POINTS)
+def test_kill(cella, point, who):
+    if point == "while paused" and cella.capability("pause") == "none":
+        pytest.skip("the backend says it cannot pause")
+    before = residue.snapshot(cella.state)
+    scene = Scene(cella, point)
+    ident = cella.inspect("scene")["id"]
+    victim = scene.victim(who)
+    if victim is None:
+        scene.end()
+        cella("rm", "--force", "scene").ok()
+        pytest.skip(f"no {who} {point}")
+    os.kill(victim, signal.SIGKILL)
+    harness.wait_until(lambda: not os.path.exists(f"/proc/{victim}") or _state(victim) == "Z" or who == "client")
+    scene.end()
+    if who == "client":
+        assert cella.inspect("scene")["state"] in ("running", "paused")  # a client's death is no cell's death
+        if point == "while paused":
+            cella("resume", "scene").ok()
+        assert cella("exec", "scene", "--", "echo", "alive").ok().text == "alive"
+        harness.wait_until(lambda: len(_tasks(cella)) <= 1, 10, "the end of what the dead client ran")
+    else:
+        harness.wait_until(lambda: not _alive(cella), 10, "the end of the cell")
+    cella("gc").ok()
+    if (cella.state / "names" / "scene").is_symlink():
+        cella("rm", "--force", "scene").ok()
+    assert not residue.left_behind(before, cella.state)
+    assert not cella("gc", "--check").ok().out
+    assert cella("audit", "verify", ident).status == 0
+    assert cella.run("--name", "scene", "--", "echo", "again").ok().text == "again"
+
+
+def _state(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as handle:
+        return handle.read().rsplit(")", 1)[1].split()[0]
+    return None
+
+
+def _alive(cella):
+    found = cella("inspect", "--json", "scene")
+    return found.status == 0 and cella.state_of("scene") in ("running", "paused", "created")
+
+
+def _tasks(cella):
+    """Processes below the agent."""
+    return harness.children_of(cella.agent("scene"), deep=True)
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5, 15, 30, 60])
+def test_kill_of_run_at_any_moment(cella, delay_ms):
+    """The warden of `run` holds a lease: when its client is gone, so is the cell; no gc needed."""
+    import time
+    run = cella.spawn("run", "--name", "brief", "--", "sleep", "300")
+    time.sleep(delay_ms / 1000)
+    run.kill()
+    run.communicate()
+    harness.wait_until(lambda: not cella.cells(), 10, "the end of the cell")
+
+
+def test_kill_of_the_warden_while_it_makes_a_cell(cella):
+    import time
+    for delay in (0.005, 0.015, 0.03, 0.05, 0.08):
+        run = cella.spawn("run", "--name", "brief", "--", "sleep", "300")
+        time.sleep(delay)
+        for pid in harness.children_of(run.pid, deep=True) or _wardens():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in _wardens():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        run.communicate(timeout=20)
+        cella("gc").ok()
+    assert not cella("gc", "--check").ok().out
+
+
+def _wardens():
+    return [int(pid) for pid in filter(str.isdigit, os.listdir("/proc")) if "cella-warden" in harness.command_of(pid)]
+
+
+def test_dead_warden_is_shown_as_dead_and_blocks_nothing(cella):
+    cella("create", "--name", "gone").ok()
+    cella("start", "gone").ok()
+    warden = cella.warden("gone")
+    os.kill(warden, signal.SIGKILL)
+    harness.wait_until(lambda: _state(warden) in (None, "Z"))
+    rows = {row["name"]: row for row in cella("ps", "--json").ok().json()}
+    assert rows.get("gone", {}).get("state", "dead") == "dead"
+    cella("exec", "gone", "--", "true").one_line(125, "gone", "dead|warden|gc")
+    assert cella("gc", "--check").out  # it says what it would remove
+    assert cella.run("--", "echo", "others").ok().text == "others"
+    cella("gc").ok()
+
+
+def test_chain_of_a_killed_cell_is_closed_by_gc(cella):
+    with cella.new_chain() as made:
+        cella("create", "--name", "gone").ok()
+        cella("start", "gone").ok()
+        os.kill(cella.warden("gone"), signal.SIGKILL)
+        harness.wait_until(lambda: not _alive_named(cella, "gone"))
+        cella("gc").ok()
+    assert cella.events(made[0])[-1]["kind"] == "chain.close"
+    cella("audit", "verify", made[0].stem).ok()
+
+
+def _alive_named(cella, name):
+    lock = cella.state / "names" / name / "lock"
+    return lock.exists() and harness.is_locked(lock)

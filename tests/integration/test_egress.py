@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cella authors
+"""What a cell can reach. The rows of tests/egress/cases, judged by what arrived in the world; then what
+rows cannot say: the gate's death, volume, the shape of the gate's namespace, accounting."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from harness import cella as harness
+from harness import internet as world
+from harness.cella import POLICIES, ROOT
+
+EGRESS = ROOT / "tests" / "egress"
+PROBES = (EGRESS / "probes.py").read_text()
+CASES = [case for path in sorted((EGRESS / "cases").glob("*.json")) for case in json.loads(path.read_text())]
+# The rows that `make check` runs: one of each kind.
+QUICK = {"tcp-port-443", "tcp-allowed", "tcp-other-port", "tcp-none", "metadata", "rfc1918-10", "gateway-host-port",
+         "dns-cells-resolver", "dns-tcp", "quic", "ipv6-global", "raw-icmp", "own-loopback"}
+
+
+class HostServices:
+    """Listeners in the host's own namespace that no cell may reach; each connection is counted."""
+
+    def __init__(self):
+        self.accepted = 0
+        self.tcp = socket.socket()
+        self.tcp.bind(("0.0.0.0", 0))
+        self.tcp.listen(16)
+        self.port = self.tcp.getsockname()[1]
+        self.abstract = f"cella-test-{os.getpid()}"
+        self.unix = socket.socket(socket.AF_UNIX)
+        self.unix.bind("\0" + self.abstract)
+        self.unix.listen(16)
+        for listener in (self.tcp, self.unix):
+            threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
+
+    def _serve(self, listener):
+        while True:
+            try:
+                listener.accept()[0].close()
+            except OSError:
+                return
+            self.accepted += 1
+
+    def close(self):
+        for listener in (self.tcp, self.unix):
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+
+
+@pytest.fixture(scope="module")
+def services():
+    found = HostServices()
+    yield found
+    found.close()
+
+
+def policy_flag(policy):
+    return policy if policy in ("none", "deny") else POLICIES / policy
+
+
+@pytest.fixture(scope="module")
+def reach(session_cella, module_cells, services):
+    """reach(policy): the name of a shared cell under this policy, with what placeholders stand for."""
+    def address_of(cell):
+        return (session_cella.inspect(cell).get("address") or "").split("/")[0]
+
+    def get(policy):
+        cell = module_cells("--policy", policy_flag(policy))
+        facts = {"host_port": services.port, "abstract": services.abstract,
+                 "neighbour": address_of(module_cells("--policy", "deny", "--hostname", "neighbour"))}
+        if policy != "none":
+            facts["address"] = address_of(cell)
+            facts["gateway"] = session_cella.inspect(cell).get("gateway") or _gateway(session_cella, cell)
+        return cell, facts
+    return get
+
+
+def _gateway(cella, cell):
+    """From the cell's own routes."""
+    for line in cella("exec", cell, "--", "cat", "/proc/net/route").ok().text.splitlines()[1:]:
+        fields = line.split()
+        if fields[1] == "00000000":
+            return socket.inet_ntoa(bytes.fromhex(fields[2])[::-1])
+    return ""
+
+
+def _fill(value, facts):
+    if isinstance(value, str):
+        for name, fact in facts.items():
+            value = value.replace("{%s}" % name, str(fact))
+    elif isinstance(value, dict):
+        value = {k: _fill(v, facts) for k, v in value.items()}
+    elif isinstance(value, list):
+        value = [_fill(v, facts) for v in value]
+    return value
+
+
+def probe(cella, cell, name, *args):
+    return cella("exec", cell, "--", "python3", "-c", PROBES, name, *args, timeout=60).ok().json()
+
+
+def bare(internet, name, *args):
+    """The same probe outside any cell, in the namespace that gates dial from."""
+    command = ["ip", "netns", "exec", internet.uplink, "/usr/bin/python3", "-c", PROBES, name, *map(str, args)]
+    return json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=c["id"], marks=[pytest.mark.quick] if c["id"] in QUICK else [])
+                                  for c in CASES])
+def test_case(cella, internet, services, reach, case):
+    cell, facts = reach(case["policy"])
+    args, event = _fill(case["args"], facts), _fill(case["event"], facts)
+    seen = len(cella.events(cell))
+    accepted, mark = services.accepted, internet.quiet()
+    answer = probe(cella, cell, case["probe"], *args)
+    packets = internet.packets_since(mark)
+    if case["expect"] == "deny":
+        assert not packets and not internet.connections_since(mark), (answer, packets)
+        assert services.accepted == accepted, answer
+    else:
+        assert internet.received(mark) > 0, (answer, packets)
+    assert set(answer["result"].split("/")) <= set(case["client"]), answer
+    if event:
+        cella.wait_event(cell, event)
+        assert len(cella.events(cell)) > seen
+    _twin(cella, internet, reach, case)
+
+
+def _twin(cella, internet, reach, case):
+    """The row could have failed: without the guard, the world does see this probe."""
+    if case["twin"] in (None, "self"):
+        assert case["twin"] is None or case["expect"] == "allow"
+        return
+    mark = internet.quiet()
+    if case["twin"] == "bare":
+        answer = bare(internet, case["probe"], *_fill(case["args"], reach("deny")[1]))
+        assert internet.packets_since(mark), answer
+    else:
+        cell, facts = reach(case["twin"])
+        answer = probe(cella, cell, case["probe"], *_fill(case["args"], facts))
+        assert "ok" in answer["result"] and internet.received(mark) > 0, answer
+
+
+@pytest.mark.quick
+def test_cases_are_well_formed():
+    assert len({c["id"] for c in CASES}) == len(CASES)
+    assert QUICK <= {c["id"] for c in CASES}
+    for case in CASES:
+        assert set(case) == {"id", "technique", "policy", "probe", "args", "expect", "client", "event", "twin"}
+        assert case["expect"] == "deny" or case["twin"] == "self"
+        assert case["policy"] in ("none", "deny") or (POLICIES / case["policy"]).is_file()
+        assert "timeout" not in case["client"] or case["event"] is None or case["probe"] != "tcp"
+
+
+@pytest.mark.quick
+def test_none_has_no_device_and_deny_has_one(cella, reach):
+    assert probe(cella, reach("none")[0], "devices")["names"] == ["lo"]
+    assert len(probe(cella, reach("deny")[0], "devices")["names"]) == 2
+
+
+def test_denied_dns_sends_nothing_upstream(cella, internet, reach):
+    cell, facts = reach("wide.json")
+    mark = internet.quiet()
+    for number in range(20):
+        probe(cella, cell, "dns_udp", facts["gateway"], f"n{number}.example.com")
+    assert not [p for p in internet.packets_since(mark) if p.port == 53]
+
+
+def test_volume_and_half_close(cella, internet, reach):
+    """Both directions, unchanged, and the end of one direction does not end the other."""
+    source = """import hashlib, os, socket, threading
+s = socket.create_connection(('203.0.113.10', 8080), 10)
+data, got = os.urandom(1 << 20) * 4, bytearray()
+def read():
+    while len(got) < len(data):
+        more = s.recv(65536)
+        if not more: break
+        got.extend(more)
+t = threading.Thread(target=read); t.start()
+s.sendall(data); t.join(30)
+print(hashlib.sha256(data).hexdigest() == hashlib.sha256(got).hexdigest(), len(got))"""
+    cell, _ = reach("echo.json")
+    assert cella("exec", cell, "--", "python3", "-c", source).ok().text == f"True {4 << 20}"
+
+
+def test_many_connections_at_once(cella, internet, reach):
+    source = """import socket
+all = [socket.create_connection(('203.0.113.10', 8080), 10) for _ in range(100)]
+for n, s in enumerate(all): s.sendall(b'%03d' % n)
+print(all and sum(s.recv(3) == b'%03d' % n for n, s in enumerate(all)))"""
+    cell, _ = reach("echo.json")
+    assert cella("exec", cell, "--", "python3", "-c", source).ok().text == "100"
+
+
+def test_reader_that_is_slow_costs_no_memory(cella, internet, reach):
+    """A server that sends without end to a cell that does not read."""
+    source = "import socket, time\ns = socket.create_connection(('203.0.113.10', 19), 10)\ns.recv(1)\ntime.sleep(2)"
+    cell, _ = reach("echo.json")
+    gate = cella.gate(cell)
+    cella("exec", cell, "--", "python3", "-c", source).ok()
+    assert harness.rss_bytes(gate) < 32 << 20
+
+
+def test_bytes_are_accounted_to_the_rule(cella, internet):
+    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+        assert probe(cella, cell, "tcp", world.ECHO, 8080)["result"] == "ok"
+        probe(cella, cell, "tcp", world.ECHO2, 8080)
+        flows = cella.inspect(cell)["egress"]
+    allowed = [f for f in flows if f["rule"] == "echo"]
+    assert allowed and sum(f["tx_bytes"] for f in allowed) == 11 and sum(f["rx_bytes"] for f in allowed) == 11, flows
+    assert [f for f in flows if f["denied"] and world.ECHO2 in f["destination"]], flows
+
+
+def test_allowed_flow_is_an_event_with_its_rule(cella, reach):
+    cell, _ = reach("echo.json")
+    probe(cella, cell, "tcp", world.ECHO, 7003)
+    cella.wait_event(cell, {"kind": "net.allow", "rule": "echo", "dst": world.ECHO, "port": 7003})
+
+
+def test_many_denials_are_bounded_and_counted(cella, internet):
+    """A cell that knocks thousands of times neither floods the audit nor hides how often it knocked."""
+    source = """import socket
+for n in range(3000):
+    s = socket.socket(); s.settimeout(2)
+    try: s.connect(('203.0.113.10', 20000 + n))
+    except OSError: pass
+    s.close()"""
+    with cella.cell() as cell:
+        cella("exec", cell, "--", "python3", "-c", source, timeout=120).ok()
+        chain = cella.state / "audit" / f"{cella.inspect(cell)['id']}.jsonl"
+    denials = [e for e in cella.events(chain) if e["kind"] == "net.deny"]
+    assert 0 < len(denials) <= 1500
+    assert sum(e.get("count", 1) + e.get("suppressed", 0) for e in denials) >= 3000
+
+
+def test_no_two_cells_share_a_link(cella, internet, reach):
+    """A listener in one cell, a connection from another: no path, in either direction."""
+    cell, facts = reach("wide.json")
+    other = facts["neighbour"]
+    listener = cella.spawn("exec", cell, "--", "python3", "-c",
+                           "import socket\ns = socket.socket(); s.bind(('0.0.0.0', 8080)); s.listen(1)\nprint('ready', flush=True)\n"
+                           "s.settimeout(4)\ntry: print('reached by', s.accept()[1])\nexcept OSError: print('nobody')")
+    assert listener.stdout.readline() == b"ready\n"
+    with cella.cell("--policy", POLICIES / "wide.json") as second:
+        probe(cella, second, "tcp", facts["address"], 8080)
+    assert b"nobody" in listener.communicate(timeout=20)[0]
+    assert other != facts["address"]
+
+
+# ---- the gate
+
+
+def _in_gate_namespace(pid, *command):
+    return subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", *command], capture_output=True, text=True).stdout
+
+
+def _gate_namespace_pid(cella, cell):
+    """A pid of this cell's gate side whose namespace is neither the host's, the uplink's nor the cell's."""
+    known = {os.readlink("/proc/self/ns/net"), os.readlink(f"/proc/{cella.agent(cell)}/ns/net"),
+             f"net:[{os.stat('/run/netns/' + cella.uplink).st_ino}]"}
+    for pid in [cella.gate(cell), *harness.children_of(cella.warden(cell), deep=True)]:
+        if os.readlink(f"/proc/{pid}/ns/net") not in known:
+            return pid
+    return None
+
+
+def test_gate_namespace_has_no_way_out(cella, reach):
+    """Policy drop on all three hooks, no forwarding, no interface but the link and loopback."""
+    cell, _ = reach("deny")
+    pid = _gate_namespace_pid(cella, cell)
+    if pid is None:
+        pytest.skip("no process of the gate stays in the gate's namespace")
+    rules = _in_gate_namespace(pid, "nft", "list", "ruleset")
+    for hook in ("input", "forward", "output"):
+        assert any(f"hook {hook}" in line and "policy drop" in line for line in rules.splitlines()), rules
+    links = [line.split(": ")[1].split("@")[0] for line in _in_gate_namespace(pid, "ip", "-o", "link").splitlines()]
+    assert len([name for name in links if name != "lo"]) == 1, links
+
+
+@pytest.mark.parametrize("policy", ["deny", "echo.json"])
+def test_gate_killed_nothing_passes_and_the_cell_ends(cella, internet, policy):
+    with cella.cell("--policy", policy_flag(policy)) as cell:
+        gate, mark = cella.gate(cell), internet.quiet()
+        os.kill(gate, signal.SIGKILL)
+        late = cella("exec", cell, "--", "python3", "-c", PROBES, "tcp", world.ECHO, 8080)
+        assert late.status != 0 or late.json()["result"] != "ok", late
+        harness.wait_until(lambda: cella("inspect", "--json", cell).status or
+                           cella.state_of(cell) in ("stopped", "dead"), 10, "the end of the cell")
+        assert internet.received(mark) == 0
+
+
+def test_gate_stopped_nothing_passes(cella, internet):
+    """A gate that hangs is no open gate."""
+    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+        gate, mark = cella.gate(cell), internet.quiet()
+        os.kill(gate, signal.SIGSTOP)
+        try:
+            answer = cella("exec", cell, "--", "timeout", "4", "python3", "-c", PROBES, "tcp", world.ECHO, 8080)
+            assert answer.status == 124 or answer.json()["result"] != "ok"
+            assert internet.received(mark) == 0
+        finally:
+            os.kill(gate, signal.SIGCONT)
+
+
+def test_slot_is_clean_for_its_next_owner(cella, internet):
+    """What one cell was allowed, the next at the same address is not."""
+    addresses = []
+    for policy, result in (("echo.json", {"ok"}), ("deny", {"ECONNREFUSED", "ECONNRESET"})):
+        with cella.cell("--policy", policy_flag(policy)) as cell:
+            addresses.append(cella.inspect(cell).get("address"))
+            assert probe(cella, cell, "tcp", world.ECHO, 8080)["result"] in result
+    assert addresses[0] == addresses[1]

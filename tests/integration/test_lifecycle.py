@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cella authors
+"""run, and the verbs one by one: order, names, exit codes, streams, signals, terminals."""
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+
+from harness import cella as harness
+
+
+@pytest.mark.quick
+def test_run_prints_42(cella):
+    result = cella.run("--policy", "deny", "--", "python3", "-c", "print(6*7)").ok()
+    assert result.text == "42"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("status", [0, 1, 3, 124, 255])
+def test_exit_status_is_the_commands(cella, status):
+    cella.run("--", "sh", "-c", f"exit {status}").ok(status)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGABRT, signal.SIGUSR1])
+def test_death_by_signal_is_128_and_n(cella, number):
+    cella.run("--", "sh", "-c", f"kill -{int(number)} $$").ok(128 + number)
+
+
+@pytest.mark.quick
+def test_missing_command_is_127(cella):
+    cella.run("--", "no-such-command").one_line(127, "no-such-command")
+    cella.run("--", "/no/such/command").one_line(127, "/no/such/command")
+
+
+def test_command_that_cannot_run_is_126(cella):
+    cella.run("--", "/usr").one_line(126, "/usr")
+    cella.run("--", "/etc/passwd").one_line(126, "/etc/passwd")
+
+
+@pytest.mark.quick
+def test_wall_clock_limit(cella):
+    started = time.monotonic()
+    result = cella.run("--timeout", "1s", "--", "sleep", "60").one_line(124, "wall|time", "1")
+    assert time.monotonic() - started < 10, result  # no process left: the residue scan of the fixture
+
+
+def test_wall_clock_limit_takes_the_whole_tree(cella):
+    """Children in other sessions, with signals ignored, go too."""
+    script = "trap '' TERM HUP INT; setsid sleep 61 & (trap '' TERM; sleep 62) & sleep 63"
+    cella.run("--timeout", "1s", "--", "sh", "-c", script).ok(124)
+
+
+def test_children_do_not_outlive_the_command(cella):
+    cella.run("--", "sh", "-c", "setsid sleep 64 & sleep 65 & exit 5").ok(5)
+
+
+@pytest.mark.quick
+def test_streams_are_separate_and_whole(cella):
+    result = cella.run("--", "sh", "-c", "echo out; echo err >&2; cat", input=b"in\0\xff\n").ok()
+    assert result.out == b"out\nin\0\xff\n"
+    assert result.err == b"err\n"
+
+
+def test_large_stdin_comes_back_unchanged(cella):
+    data = os.urandom(1 << 20) * 8
+    assert cella.run("--", "cat", input=data).ok().out == data
+
+
+def test_without_input_stdin_is_at_its_end(cella):
+    assert cella.run("--", "wc", "-c").ok().text == "0"
+
+
+def test_output_without_end_into_a_reader_that_leaves(cella):
+    """A cell that prints 10 GiB costs the host no memory, and stops when its reader goes away."""
+    run = cella.spawn("run", "--name", "yes", "--", "sh", "-c", "yes | head -c 10G")
+    got, peak = 0, 0
+    while got < 64 << 20:
+        got += len(os.read(run.stdout.fileno(), 1 << 20))
+        if got % 64 < 8:
+            peak = max(peak, harness.rss_bytes(cella.warden("yes")), harness.rss_bytes(run.pid))
+    assert peak < 32 << 20
+    time.sleep(0.3)  # nobody reads: everything between the cell and here fills, then stands still
+    assert harness.rss_bytes(cella.warden("yes")) < 32 << 20
+    run.stdout.close()
+    run.wait(20)
+    run.stderr.close()
+
+
+def test_output_nobody_reads_does_not_block_exec(cella):
+    with cella.cell() as cell:
+        stuck = cella.spawn("exec", cell, "--", "yes")
+        time.sleep(0.3)
+        assert cella("exec", cell, "--", "echo", "alive").ok().text == "alive"
+        os.killpg(stuck.pid, signal.SIGKILL)
+        stuck.communicate()
+
+
+@pytest.mark.quick
+def test_verbs_one_by_one(cella):
+    with cella.cell(start=False) as cell:
+        assert cella.state_of(cell) == "created"
+        cella("start", cell).ok()
+        assert cella.state_of(cell) == "running"
+        assert cella("exec", cell, "--", "echo", "hello").ok().text == "hello"
+        cella("exec", cell, "--", "sh", "-c", "exit 9").ok(9)
+        cella("stop", cell).ok()
+        assert cella.state_of(cell) == "stopped"
+        cella("rm", cell).ok()
+        assert cella("inspect", cell).status == 125
+
+
+def test_what_exec_wrote_is_there_for_the_next(cella):
+    with cella.cell() as cell:
+        cella("exec", cell, "--", "sh", "-c", "echo kept > /tmp/file").ok()
+        assert cella("exec", cell, "--", "cat", "/tmp/file").ok().text == "kept"
+
+
+def test_pause_and_resume(cella):
+    if cella.capability("pause") == "none":
+        pytest.skip("the backend says it cannot pause")
+    with cella.cell() as cell:
+        ticker = cella.spawn("exec", cell, "--", "sh", "-c", "while :; do date +%N > /tmp/tick; sleep 0.05; done")
+        harness.wait_until(lambda: cella("exec", cell, "--", "cat", "/tmp/tick").status == 0, what="ticking")
+        cella("pause", cell).ok()
+        assert cella.state_of(cell) == "paused"
+        agent = cella.agent(cell)
+        used = [_cpu_of(pid) for pid in harness.children_of(agent, deep=True)]
+        time.sleep(0.4)
+        assert used == [_cpu_of(pid) for pid in harness.children_of(agent, deep=True)]
+        cella("pause", cell).one_line(125, "paused")
+        cella("resume", cell).ok()
+        assert cella.state_of(cell) == "running"
+        first = cella("exec", cell, "--", "cat", "/tmp/tick").ok().text
+        harness.wait_until(lambda: cella("exec", cell, "--", "cat", "/tmp/tick").text != first, what="ticking again")
+        os.killpg(ticker.pid, signal.SIGTERM)
+        ticker.communicate()
+
+
+def _cpu_of(pid):
+    with open(f"/proc/{pid}/stat") as handle:
+        return handle.read().rsplit(")", 1)[1].split()[11:13]
+
+
+def test_stats_count_what_the_cell_used(cella):
+    if cella.capability("stats") == "none":
+        pytest.skip("the backend says it cannot measure")
+    with cella.cell() as cell:
+        cella("exec", cell, "--", "python3", "-c", "x = sum(i * i for i in range(2000000))").ok()
+        stats = cella("stats", "--json", cell).ok().json()
+        stats = stats[0] if isinstance(stats, list) else stats
+        assert stats["cpu_user_ns"] + stats["cpu_system_ns"] > 30_000_000
+        assert stats["memory_peak_bytes"] > 1 << 20
+        assert stats["pids"] >= 1
+
+
+def test_stop_of_a_cell_that_ignores_term(cella):
+    with cella.cell() as cell:
+        deaf = cella.spawn("exec", cell, "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done")
+        assert deaf.stdout.readline() == b"ready\n"
+        started = time.monotonic()
+        cella("stop", "--timeout", "1s", cell).ok()
+        assert time.monotonic() - started < 10
+        assert cella.state_of(cell) == "stopped"
+        deaf.communicate(timeout=10)
+        assert deaf.returncode != 0
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("verb", ["start", "exec", "pause", "resume", "stop", "stats", "inspect", "logs", "rm"])
+def test_verb_on_a_cell_that_does_not_exist(cella, verb):
+    words = [verb, "nobody"] + (["--", "true"] if verb == "exec" else [])
+    cella(*words).one_line(125, "nobody")
+
+
+def test_verbs_in_the_wrong_order(cella):
+    with cella.cell(start=False) as cell:
+        cella("exec", cell, "--", "true").one_line(125, cell, "created|not running|start")
+        cella("pause", cell).one_line(125, "created|not running|start")
+        cella("resume", cell).one_line(125, "created|not paused|start")
+        cella("start", cell).ok()
+        cella("start", cell).one_line(125, "running|already")
+        cella("resume", cell).one_line(125, "running|not paused")
+        cella("rm", cell).one_line(125, "running", "stop|force")
+        cella("stop", cell).ok()
+        cella("exec", cell, "--", "true").one_line(125, "stopped|not running")
+        cella("start", cell).one_line(125, "stopped")
+
+
+@pytest.mark.quick
+def test_two_cells_one_name(cella):
+    with cella.cell(start=False, name="twin"):
+        cella("create", "--name", "twin").one_line(125, "twin")
+        cella.run("--name", "twin", "--", "true").one_line(125, "twin")
+    with cella.cell(start=False, name="twin"):  # free again
+        pass
+
+
+def test_two_cells_one_name_at_once(cella):
+    """Of many that ask for one name at the same time, one gets it."""
+    rivals = [cella.spawn("create", "--name", "race") for _ in range(6)]
+    ended = [(r.communicate(timeout=60)[1], r.returncode) for r in rivals]
+    assert sorted(status for _, status in ended) == [0] + [125] * 5, ended
+    cella("rm", "--force", "race").ok()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "x" * 64, "a b", "a\nb", "../../etc"])
+def test_names_that_are_refused(cella, name):
+    cella("create", f"--name={name}").one_line(125, "name")
+
+
+def test_ps_lists_cells(cella):
+    with cella.cell(name="listed") as cell:
+        rows = {row["name"]: row for row in cella("ps", "--json").ok().json()}
+        assert rows[cell]["state"] == "running"
+        assert rows[cell]["backend"] == cella.backend
+        assert re.search(r"\blisted\b.*\brunning\b", cella("ps").ok().text)
+    assert "listed" not in cella("ps").ok().text
+
+
+def test_id_prefix_names_a_cell(cella):
+    with cella.cell() as cell:
+        ident = cella.inspect(cell)["id"]
+        assert cella("exec", ident, "--", "echo", "by id").ok().text == "by id"
+        assert cella("exec", ident[:8], "--", "echo", "by prefix").ok().text == "by prefix"
+
+
+def test_detached_command_and_its_log(cella):
+    cella.run("-d", "--name", "behind", "--", "sh", "-c", "echo from behind; echo bad >&2; sleep 30").ok()
+    harness.wait_until(lambda: "from behind" in cella("logs", "behind").text, what="log")
+    assert cella.state_of("behind") == "running"
+    cella("rm", "--force", "behind").ok()
+
+
+def test_two_cells_do_not_see_each_other(cella):
+    with cella.cell() as one, cella.cell() as two:
+        cella("exec", one, "--", "sh", "-c", "echo secret > /tmp/mine").ok()
+        assert cella("exec", two, "--", "cat", "/tmp/mine").status == 1
+        seen = cella("exec", two, "--", "sh", "-c", "ls /proc | grep -c '^[0-9]'").ok().text
+        assert int(seen) <= 4
+        names = {cella("exec", c, "--", "hostname").ok().text for c in (one, two)}
+        assert len(names) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_run_passes_signals_on(cella, number):
+    run = cella.spawn("run", "--", "sh", "-c", f"trap 'echo caught; exit 17' {number.name[3:]}; echo ready; "
+                      "while :; do sleep 0.1; done")
+    assert run.stdout.readline() == b"ready\n"
+    run.send_signal(number)
+    out, err = run.communicate(timeout=20)
+    assert (out, run.returncode) == (b"caught\n", 17), err
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_run_ended_by_a_signal_leaves_nothing(cella, number):
+    run = cella.spawn("run", "--", "sh", "-c", "echo ready; sleep 66")
+    assert run.stdout.readline() == b"ready\n"
+    run.send_signal(number)
+    run.communicate(timeout=20)
+    assert run.returncode == 128 + number
+
+
+def test_signal_while_the_cell_is_being_made(cella):
+    """At any moment of the set-up: nothing is left (the residue scan of the fixture)."""
+    for delay in (0.0, 0.01, 0.03, 0.06, 0.1):
+        run = cella.spawn("run", "--", "sleep", "67")
+        time.sleep(delay)
+        run.send_signal(signal.SIGTERM)
+        run.communicate(timeout=20)
+        assert run.returncode != 0
+
+
+def _terminal(cella, *words, rows=31, cols=97):
+    """cella on a pseudo terminal; gives (process, the test's end)."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+    process = subprocess.Popen(cella.argv(*words), env=cella.env, stdin=theirs, stdout=theirs, stderr=theirs,
+                               start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    os.close(theirs)
+    return process, ours
+
+
+def _read_until(fd, pattern, seconds=20):
+    text, deadline = b"", time.monotonic() + seconds
+    while not re.search(pattern, text):
+        assert time.monotonic() < deadline, text
+        try:
+            more = os.read(fd, 4096)
+        except OSError:
+            more = b""
+        assert more, f"ended before /{pattern}/: {text}"
+        text += more
+    return text
+
+
+def test_terminal_and_resize(cella):
+    script = "stty size; test -t 0 && test -t 1 && test -t 2 && echo terminals; trap 'stty size; exit 7' WINCH; " \
+             "echo ready; while :; do sleep 0.1; done"
+    process, ours = _terminal(cella, "run", "-i", "-t", "--", "sh", "-c", script)
+    text = _read_until(ours, rb"ready")
+    assert b"31 97" in text and b"terminals" in text
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    _read_until(ours, rb"40 120")
+    assert process.wait(20) == 7
+    os.close(ours)
+
+
+def test_interrupt_key_reaches_the_command(cella):
+    process, ours = _terminal(cella, "run", "-i", "-t", "--", "sh", "-c",
+                              "trap 'echo got-int; exit 8' INT; echo ready; while :; do sleep 0.1; done")
+    _read_until(ours, rb"ready")
+    os.write(ours, b"\x03")
+    _read_until(ours, rb"got-int")
+    assert process.wait(20) == 8
+    os.close(ours)
+
+
+def test_environment_user_and_directory(cella):
+    result = cella.run("--env", "A=b c", "--user", "1000:1000", "--workdir", "/tmp", "--", "sh", "-c",
+                       "echo \"$A\"; id -u; id -g; pwd").ok()
+    assert result.text.splitlines() == ["b c", "1000", "1000", "/tmp"]
+
+
+def test_gc_finds_nothing_and_keeps_the_living(cella):
+    with cella.cell() as cell:
+        assert not cella("gc", "--check").ok().out
+        cella("gc").ok()
+        assert cella("exec", cell, "--", "echo", "alive").ok().text == "alive"
+
+
+def test_timings_name_the_steps(cella):
+    text = cella.run("--timings", "--", "true").ok().errors
+    for step in ("create", "start", "attach"):
+        assert re.search(rf"\b{step}\b.*\d", text), text
+
+
+@pytest.mark.quick
+def test_output_is_the_commands_alone(cella):
+    """Nothing of cella's own goes to stdout, and nothing to stderr when it is no terminal."""
+    result = cella.run("--", "true").ok()
+    assert result.out == b"" and result.err == b""

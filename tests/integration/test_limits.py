@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cella authors
+"""Every limit bites, is reported as that limit, and the host does not notice."""
+import pathlib
+import time
+
+import pytest
+
+from harness import cella as harness
+
+EATER = "import sys\nb = bytearray(%d << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nprint('ate it all')"
+BOMB = """import os, sys, time
+refused = 0
+for i in range(200):
+    try:
+        if os.fork() == 0:
+            time.sleep(30); os._exit(0)
+    except OSError:
+        refused += 1
+print(200 - refused, refused)"""
+
+
+def _limited(cella, name):
+    if cella.capability(name) == "none":
+        pytest.skip(f"this host cannot enforce {name}")
+
+
+def _host_available():
+    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _limit_event(cella, chains, kind):
+    assert len(chains) == 1, chains
+    events = cella.events(chains[0])
+    hits = [e for e in events if "limit" in e["kind"] and kind in str(e)]
+    assert hits, f"no event of limit {kind} among {[e['kind'] for e in events]}"
+
+
+@pytest.mark.quick
+def test_memory(cella):
+    _limited(cella, "limit.memory")
+    with cella.new_chain() as chains:
+        result = cella.python(EATER % 200, flags=["--memory", "64M"]).one_line(137, "memory", "64")
+    assert "ate" not in result.text
+    _limit_event(cella, chains, "memory")
+
+
+@pytest.mark.quick
+def test_memory_below_the_limit_is_fine(cella):
+    assert cella.python(EATER % 32, flags=["--memory", "128M"]).ok().text == "ate it all"
+
+
+def test_memory_of_files_in_memory_counts(cella):
+    """The writable layer may be memory: it must not be a way around the limit."""
+    _limited(cella, "limit.memory")
+    before = _host_available()
+    cella.run("--memory", "64M", "--disk", "512M", "--", "sh", "-c",
+              "dd if=/dev/zero of=/tmp/f bs=1M count=400; dd if=/dev/zero of=/dev/shm/f bs=1M count=400; cat /dev/shm/f > /dev/null")
+    assert before - _host_available() < 300 << 20
+
+
+def test_child_killed_for_memory_is_reported(cella):
+    """The command survives its child: its own status, and a line that says what happened."""
+    _limited(cella, "limit.memory")
+    script = f"python3 -c '{EATER % 200}' ; echo after $?"
+    result = cella.run("--memory", "64M", "--", "sh", "-c", script)
+    assert result.status in (0, 137) and "memory" in result.errors, result
+
+
+@pytest.mark.quick
+def test_pids(cella):
+    _limited(cella, "limit.pids")
+    with cella.new_chain() as chains:
+        result = cella.python(BOMB, flags=["--pids", "32"])
+    made, refused = map(int, result.text.split())
+    assert 16 <= made <= 32 and refused >= 168
+    assert "pids" in result.errors or "processes" in result.errors, result
+    _limit_event(cella, chains, "pids")
+
+
+def test_fork_bomb_in_shell(cella):
+    """The classic: it ends by its own or by the clock, never the host."""
+    _limited(cella, "limit.pids")
+    result = cella.run("--pids", "32", "--timeout", "3s", "--", "sh", "-c", "f() { f | f & }; f; wait; sleep 30")
+    assert result.status != 0
+    assert "pids" in result.errors, result
+
+
+def test_threads_count_as_pids(cella):
+    _limited(cella, "limit.pids")
+    source = """import threading, time
+made = 0
+try:
+    for i in range(200):
+        threading.Thread(target=time.sleep, args=(1,), daemon=True).start(); made += 1
+except RuntimeError: pass
+print(made)"""
+    assert int(cella.python(source, flags=["--pids", "32"]).text) <= 32
+
+
+@pytest.mark.quick
+def test_disk(cella):
+    _limited(cella, "limit.disk")
+    with cella.new_chain() as chains:
+        result = cella.run("--disk", "16M", "--", "dd", "if=/dev/zero", "of=/file", "bs=1M", "count=64")
+    assert result.status == 1
+    assert "No space left on device" in result.errors and "disk" in result.errors.replace("on device", ""), result
+    _limit_event(cella, chains, "disk")
+
+
+@pytest.mark.parametrize("place", ["/tmp/f", "/var/tmp/f", "/dev/shm/f", "/root/f", "/run/f"])
+def test_every_writable_place_is_bounded(cella, place):
+    _limited(cella, "limit.disk")
+    result = cella.run("--disk", "16M", "--memory", "256M", "--", "sh", "-c",
+                       f"mkdir -p $(dirname {place}); dd if=/dev/zero of={place} bs=1M count=128 2>/dev/null; "
+                       f"stat -c %s {place} 2>/dev/null || echo 0")
+    assert int(result.text.splitlines()[-1]) <= 64 << 20, result
+
+
+def test_many_small_files_are_bounded(cella):
+    """Inodes are memory of the host too."""
+    _limited(cella, "limit.disk")
+    source = """import os
+n = 0
+try:
+    while n < 300000:
+        os.close(os.open(f'/tmp/{n}', os.O_CREAT | os.O_WRONLY)); n += 1
+except OSError as e: pass
+print(n)"""
+    assert int(cella.python(source, flags=["--disk", "16M", "--memory", "128M"], timeout=120).text or 0) < 300000
+
+
+def test_cpu(cella):
+    _limited(cella, "limit.cpu")
+    source = "import time\ne = time.monotonic() + 2\nwhile time.monotonic() < e: pass\nprint(time.process_time())"
+    limited = float(cella.python(source, flags=["--cpus", "0.25"]).ok().text)
+    assert limited < 1.2  # 0.5 s in theory; an unlimited loop uses 2
+
+
+def test_cpu_of_many_processes_is_one_limit(cella):
+    _limited(cella, "limit.cpu")
+    source = """import os, time
+kids = []
+for i in range(4):
+    pid = os.fork()
+    if pid == 0:
+        e = time.monotonic() + 2
+        while time.monotonic() < e: pass
+        os._exit(0)
+    kids.append(pid)
+print(sum(r.ru_utime + r.ru_stime for r in (os.wait4(k, 0)[2] for k in kids)))"""
+    assert float(cella.python(source, flags=["--cpus", "0.5"]).ok().text) < 2.4
+
+
+def test_idle(cella):
+    result = cella.run("--idle", "1s", "--", "sleep", "60", timeout=30)
+    result.one_line(124, "idle")
+
+
+def test_activity_is_not_idle(cella):
+    cella.run("--idle", "2s", "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done", timeout=30).ok()
+
+
+def test_wall_clock_of_a_cell_without_command(cella):
+    cella("create", "--name", "timed", "--timeout", "1s").ok()
+    cella("start", "timed").ok()
+    harness.wait_until(lambda: cella("inspect", "--json", "timed").status != 0 or
+                       cella.state_of("timed") in ("stopped", "dead"), 10, "the end of the cell")
+    cella("rm", "--force", "timed")
+
+
+@pytest.mark.parametrize("flag,value", [("--memory", "0"), ("--memory", "-1"), ("--memory", "64X"), ("--memory", ""),
+                                        ("--memory", "99999999999999999999"), ("--pids", "many"), ("--pids", "-3"),
+                                        ("--cpus", "0"), ("--cpus", "x"), ("--disk", "1"), ("--timeout", "soon"),
+                                        ("--timeout", "-1s"), ("--idle", "1y")])
+def test_limits_that_make_no_sense(cella, flag, value):
+    cella.run(f"{flag}={value}", "--", "true").one_line(125, flag.strip("-"))
+
+
+# The test hides every cgroup hierarchy from the warden: then no such limit can be enforced.
+_HIDE = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs tmpfs /sys/fs/cgroup && exec \"$@\"", "sh"]
+
+
+def test_limit_that_cannot_be_enforced_is_refused(cella):
+    if cella.backend != "container":
+        pytest.skip("the backend does not limit by cgroups")
+    result = cella.run("--memory", "64M", "--", "true", prefix=_HIDE)
+    result.one_line(125, "memory|pids|cpu", "cgroup|enforce")
+
+
+def test_best_effort_runs_and_the_audit_says_so(cella):
+    if cella.backend != "container":
+        pytest.skip("the backend does not limit by cgroups")
+    with cella.new_chain() as chains:
+        result = cella.run("--class", "lenient", "--memory", "64M", "--", "true", prefix=_HIDE).ok()
+    kinds = [(e["kind"], str(e)) for e in cella.events(chains[0])]
+    assert [k for k, text in kinds if "limit.unenforced" in k and "memory" in text], (kinds, result)
+
+
+def test_limit_of_a_running_cell_can_be_changed(cella):
+    _limited(cella, "limit.memory")
+    if cella.backend != "container":
+        pytest.skip("method of the container backend")
+    with cella.cell("--memory", "256M") as cell:
+        assert cella("exec", cell, "--", "python3", "-c", EATER % 100).ok().text == "ate it all"
+        cella("call", cell, "container.limit-memory", '{"bytes": 67108864}').ok()
+        assert cella("exec", cell, "--", "python3", "-c", EATER % 100).status == 137
+        cella("call", cell, "container.limit-memory", '{"bytes": 268435456}').ok()
+        assert cella("exec", cell, "--", "python3", "-c", EATER % 100).ok().text == "ate it all"
+
+
+def test_the_host_does_not_notice(cella):
+    """Three cells at their limits at once; the fourth and the host go on."""
+    _limited(cella, "limit.memory")
+    before = _host_available()
+    rivals = [cella.spawn("run", "--memory", "64M", "--timeout", "20s", "--", "python3", "-c", EATER % 200),
+              cella.spawn("run", "--pids", "32", "--timeout", "20s", "--", "python3", "-c", BOMB),
+              cella.spawn("run", "--disk", "16M", "--timeout", "20s", "--", "dd", "if=/dev/zero", "of=/f", "bs=1M", "count=64")]
+    time.sleep(0.2)
+    assert cella.run("--", "echo", "fine").ok().text == "fine"
+    assert before - _host_available() < 400 << 20
+    for rival in rivals:
+        rival.communicate(timeout=60)
