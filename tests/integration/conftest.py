@@ -45,11 +45,6 @@ def pytest_cmdline_main(config):
     return subprocess.call(command, env=dict(os.environ, **{_INSIDE: "1"}))
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "quick: the subset of `make check`, under a minute in all")
-    config.addinivalue_line("markers", "keeps_residue: the test looks for residue itself")
-
-
 def pytest_collection_modifyitems(config, items):
     if os.getuid() != 0:
         for item in items:
@@ -106,8 +101,6 @@ def cella(session_cella, request):
     before = residue.snapshot(session_cella.state)
     yield session_cella
     failed = not getattr(request.node, "report_call", None) or request.node.report_call.failed
-    if request.node.get_closest_marker("keeps_residue") and not failed:
-        return
     extra = residue.left_behind(before, session_cella.state)
     left = session_cella("gc", "--check")
     for cell in session_cella.cells():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cella authors
 """The boundary, looked at from inside, with its positive twins: what is allowed does work."""
+import ast
 import fcntl
 import json
 import os
@@ -35,10 +36,9 @@ def seen(session_cella):
 
 def _names(table):
     """The keys of a table of the probe, without running it."""
-    import ast
     tree = ast.parse((PROBES / "isolation.py").read_text())
     for node in tree.body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == table:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == table:
             return [key.value for key in node.value.keys]
     raise AssertionError(table)
 

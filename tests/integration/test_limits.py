@@ -35,7 +35,7 @@ def _host_available():
 def _limit_event(cella, chains, kind):
     assert len(chains) == 1, chains
     events = cella.events(chains[0])
-    hits = [e for e in events if "limit" in e["kind"] and kind in str(e)]
+    hits = [e for e in events if e["kind"] == "limit.hit" and e["limit"] == kind]
     assert hits, f"no event of limit {kind} among {[e['kind'] for e in events]}"
 
 

@@ -213,27 +213,20 @@ class Cella:
     # ---- processes of a cell, as the host sees them
 
     def warden(self, cell):
-        """The pid that holds the cell's lock."""
-        lock = os.stat(self.state / "names" / cell / "lock")
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                if not os.readlink(f"/proc/{pid}/exe").endswith("/cella-warden"):
-                    continue
-                for fd in os.listdir(f"/proc/{pid}/fd"):
-                    found = os.stat(f"/proc/{pid}/fd/{fd}")
-                    if (found.st_dev, found.st_ino) == (lock.st_dev, lock.st_ino):
-                        return int(pid)
-        raise AssertionError(f"no warden holds the lock of {cell}")
+        """The pid of the process that holds the cell's lock."""
+        pid = self.cell_json(cell)["pid"]
+        assert "cella-warden" in command_of(pid), f"{cell}: pid {pid} is {command_of(pid)!r}"
+        return pid
 
     def gate(self, cell):
         """The pid of the process that carries the cell's traffic."""
-        found = [pid for pid in children_of(self.warden(cell), deep=True) if "gate" in command_of(pid)]
-        assert found, f"{cell} has no gate; below its warden: {[command_of(p) for p in children_of(self.warden(cell), deep=True)]}"
-        return found[0]
+        pid = self.cell_json(cell).get("gate_pid", 0)
+        assert pid > 0, f"{cell} has no gate"
+        return pid
 
     def agent(self, cell):
         """The pid, on the host, of the first process inside the cell."""
-        return int(self.inspect(cell)["pid"])
+        return self.cell_json(cell)["init_pid"]
 
 
 def _walk(value):
