@@ -20,7 +20,14 @@
  * closes the link and the cell is stopped. The host treats every byte of the agent as hostile.
  *
  * Payloads are sequences of fields {u16 tag, u16 reserved = 0, u32 length, bytes}, little-endian, no padding;
- * DATA carries raw bytes. Strings have no NUL inside and are not terminated. A field that may repeat says so.
+ * DATA carries raw bytes, never none. Strings have no NUL inside and are not terminated. A field that may repeat
+ * says so. EOF of an exec's channels may be missing before EXIT only after CLOSE, and before any ERROR.
+ *
+ * Start: a backend executes the agent with argv {"cella-agent"}, an empty environment and the stream as descriptor 3;
+ * nothing else needs to be open. It must be uid 0 of the cell's user namespace, and /proc of the cell must be mounted
+ * without hidepid. It uses at most the capabilities CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID and SETPCAP, drops
+ * everything else itself, and moves to CELLA_AGENT_UID where that id is mapped, so that a workload which is
+ * root of the cell can neither signal nor trace it. HELLO comes at once. It exits when the stream closes.
  */
 #ifndef CELLA_LINK_H
 #define CELLA_LINK_H
@@ -36,6 +43,7 @@ extern "C" {
 #define CELLA_FRAME_MAX 65536u
 #define CELLA_WINDOW 262144u /* initial credit of each channel, bytes */
 #define CELLA_STREAMS_MAX 256u
+#define CELLA_AGENT_UID 65533u /* the agent's own uid and gid in the cell; no command may run under it */
 
 struct cella_frame {
     uint32_t length;
