@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * exec - one command: its supervisor, and the child that becomes it.
+ *
+ * Why a supervisor: it is a child subreaper, so every descendant of the command stays its
+ * descendant, however often it forks or calls setsid(); "no children left" is then exactly "the
+ * tree is gone". It holds one socket to the agent and nothing else, and runs under the agent's own
+ * uid, so the workload cannot signal it. Order in the child (each step needs a privilege that a
+ * later one drops): session and terminal, OOM score, limits, user lookup, groups, gid, uid,
+ * capabilities, no_new_privs, signals, directory, execve. A failed step is reported with its errno
+ * through a close-on-exec pipe: a command never runs after one. Threads: one.
+ */
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#include "agent.h"
+
+#define ARGS_MAX 8191u
+#define STOP_PASSES 16
+#define CLOSE_RANGE_CLOEXEC_ 4u
+#define KILL_GIVE_UP_NS (10 * NSEC)
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+struct failure {
+    int err;
+    char msg[256];
+};
+
+/* ---- the child that becomes the command ---- */
+
+struct request {
+    uint8_t *payload;
+    size_t len;
+    int fail_fd;
+    int tty;
+    char *argv[ARGS_MAX + 1], *envp[ARGS_MAX + 1];
+    char *cwd, *user;
+};
+
+static _Noreturn void give_up(const struct request *q, int err, const char *step, const char *what)
+{
+    struct failure f = {.err = err};
+
+    text_add(f.msg, sizeof(f.msg), step);
+    if (what) {
+        text_add(f.msg, sizeof(f.msg), " ");
+        text_add(f.msg, sizeof(f.msg), what);
+    }
+    text_add(f.msg, sizeof(f.msg), ": ");
+    text_add(f.msg, sizeof(f.msg), strerror(err));
+    if (write(q->fail_fd, &f, sizeof(f)) < 0)
+        _exit(125);
+    _exit(125);
+}
+
+/* Pointers first, NULs after: the byte behind a string is the tag of the next field. */
+static void parse(struct request *q)
+{
+    size_t pos = 0, argc = 0, envc = 0, n = 0;
+    static uint8_t *ends[2 * ARGS_MAX + 4];
+    struct field f;
+
+    q->cwd = (char *)"/";
+    q->user = (char *)"0:0";
+    while (field_next(q->payload, q->len, &pos, &f) > 0) {
+        char *s = (char *)f.p;
+        if (f.tag == CELLA_TAG_ARG && argc < ARGS_MAX)
+            q->argv[argc++] = s;
+        else if (f.tag == CELLA_TAG_ENV && envc < ARGS_MAX)
+            q->envp[envc++] = s;
+        else if (f.tag == CELLA_TAG_CWD)
+            q->cwd = s;
+        else if (f.tag == CELLA_TAG_USER)
+            q->user = s;
+        else
+            continue;
+        if (n < sizeof(ends) / sizeof(ends[0]))
+            ends[n++] = f.p + f.len;
+    }
+    while (n > 0)
+        *ends[--n] = 0;
+}
+
+static void set_limits(const struct request *q)
+{
+    size_t pos = 0;
+    struct field f;
+    struct {
+        uint32_t resource, zero;
+        uint64_t soft, hard;
+    } raw;
+    struct rlimit r;
+
+    while (field_next(q->payload, q->len, &pos, &f) > 0) {
+        if (f.tag != CELLA_TAG_RLIMIT)
+            continue;
+        memcpy(&raw, f.p, sizeof(raw)); /* exec_open checked the length */
+        r.rlim_cur = raw.soft;
+        r.rlim_max = raw.hard;
+        if (syscall(SYS_prlimit64, 0, raw.resource, &r, NULL) < 0)
+            give_up(q, errno, "set a resource limit", NULL);
+    }
+}
+
+static void oom_first(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    if (write(fd, "500", 3) < 0)
+        errno = 0; /* best effort: without it the kernel chooses by size */
+    close(fd);
+}
+
+static int no_caps(void)
+{
+    struct {
+        uint32_t version;
+        int pid;
+    } head = {0x20080522, 0};
+    uint32_t data[6] = {0};
+
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL)
+        return -errno;
+    if (syscall(SYS_capset, &head, data) < 0)
+        return -errno;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0;
+}
+
+static void become(const struct request *q)
+{
+    const char *why = "look up the user";
+    struct user u;
+    uid_t ru, eu, su;
+    int i, r = user_resolve(q->user, &u, &why);
+    struct stat st;
+
+    if (r < 0)
+        give_up(q, -r, why, q->user);
+    if (u.uid == AGENT_UID || u.gid == AGENT_UID)
+        give_up(q, EPERM, "65533 is the agent's own id; no command may run as", q->user);
+    for (i = 0; i < 3;
+         i++) /* never /dev/null: only what was made for this command follows its user */
+        if (fstat(i, &st) == 0 && (q->tty || S_ISFIFO(st.st_mode)) && fchown(i, u.uid, u.gid) < 0)
+            give_up(q, errno, "give the standard streams to user", q->user);
+    if (syscall(SYS_setgroups, u.n_groups, u.groups) < 0 && (u.n_groups || errno != EPERM))
+        give_up(q, errno, "set the groups of user", q->user);
+    if (syscall(SYS_setresgid, u.gid, u.gid, u.gid) < 0 ||
+        syscall(SYS_setresuid, u.uid, u.uid, u.uid) < 0)
+        give_up(q, errno, "become user", q->user);
+    if (getresuid(&ru, &eu, &su) < 0 || ru != u.uid || eu != u.uid || su != u.uid)
+        give_up(q, EPERM, "become user", q->user);
+    r = no_caps();
+    if (r < 0)
+        give_up(q, -r, "drop capabilities", NULL);
+}
+
+static void reset_signals(void)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    sigset_t none;
+    int sig;
+
+    for (sig = 1; sig <= 64; sig++)
+        if (sig != SIGKILL && sig != SIGSTOP && !(sig >= 32 && sig < 35))
+            sigaction(sig, &dfl, NULL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static const char *path_of(char *const *envp)
+{
+    for (; *envp; envp++)
+        if (strncmp(*envp, "PATH=", 5) == 0)
+            return *envp + 5;
+    return DEFAULT_PATH;
+}
+
+/* Tries each directory of PATH; returns the errno that describes the failure best. */
+static int exec_path(const struct request *q)
+{
+    const char *dir = path_of(q->envp), *end, *name = q->argv[0];
+    char path[4096];
+    int best = ENOENT;
+
+    if (strchr(name, '/') || !*name) {
+        execve(name, q->argv, q->envp);
+        return errno;
+    }
+    for (;; dir = end + 1) {
+        size_t n = strcspn(dir, ":");
+        end = dir + n;
+        if (n + strlen(name) + 2 <= sizeof(path)) {
+            memcpy(path, dir, n);
+            path[n] = 0;
+            text_add(path, sizeof(path), n ? "/" : "");
+            text_add(path, sizeof(path), name);
+            execve(path, q->argv, q->envp);
+            if (errno == EACCES)
+                best = EACCES;
+            else if (errno != ENOENT && errno != ENOTDIR)
+                return errno;
+        }
+        if (!*end)
+            return best;
+    }
+}
+
+static _Noreturn void command_main(struct request *q)
+{
+    int err;
+
+    syscall(SYS_close_range, LINK_FD, ~0u,
+            CLOSE_RANGE_CLOEXEC_); /* all are already; once more, by rule */
+    syscall(SYS_setsid);
+    if (q->tty && ioctl(0, TIOCSCTTY, 0) < 0)
+        give_up(q, errno, "make the terminal the controlling one", NULL);
+    oom_first();
+    parse(q);
+    set_limits(q);
+    become(q);
+    umask(022);
+    reset_signals();
+    if (chdir(q->cwd) < 0)
+        give_up(q, errno, "enter the directory", q->cwd);
+    err = exec_path(q);
+    give_up(q, err, "execute", q->argv[0]);
+}
+
+/* ---- the supervisor ---- */
+
+struct super {
+    int ctrl, sigfd, fail_fd; /* fail_fd: -1 after the start is settled */
+    pid_t pid, leader;        /* of the command; leader: 0 = reaped */
+    int status;               /* of the leader, once reaped */
+    int started, killing, told;
+    uint64_t kill_since;
+};
+
+void report_send(int ctrl, uint32_t type, const struct fields *f)
+{
+    struct report r = {.type = type};
+
+    memcpy(r.payload, f->b, f->len);
+    if (send(ctrl, &r, offsetof(struct report, payload) + f->len, MSG_NOSIGNAL) < 0)
+        return; /* the agent is gone; a supervisor sees the same on its socket and kills its tree */
+}
+
+void report_error(int ctrl, int err, const char *msg)
+{
+    struct fields f = {0};
+
+    put_u32(&f, CELLA_TAG_ERRNO, (uint32_t)(err < 0 ? -err : err));
+    put_bytes(&f, CELLA_TAG_MESSAGE, msg, strlen(msg));
+    report_send(ctrl, CELLA_FRAME_ERROR, &f);
+}
+
+static uint64_t tv_ns(struct timeval tv)
+{
+    return (uint64_t)tv.tv_sec * NSEC + (uint64_t)tv.tv_usec * 1000;
+}
+
+static void report_exit(struct super *x)
+{
+    struct fields f = {0};
+    struct rusage ru;
+
+    if (x->told)
+        return;
+    x->told = 1;
+    if (x->leader || WIFSIGNALED(x->status))
+        put_u32(&f, CELLA_TAG_TERM_SIGNAL, x->leader ? SIGKILL : (uint32_t)WTERMSIG(x->status));
+    else
+        put_u32(&f, CELLA_TAG_STATUS, (uint32_t)WEXITSTATUS(x->status));
+    if (getrusage(RUSAGE_CHILDREN, &ru) == 0) {
+        put_u64(&f, CELLA_TAG_UTIME_NS, tv_ns(ru.ru_utime));
+        put_u64(&f, CELLA_TAG_STIME_NS, tv_ns(ru.ru_stime));
+        put_u64(&f, CELLA_TAG_MAXRSS, (uint64_t)ru.ru_maxrss * 1024);
+    }
+    report_send(x->ctrl, CELLA_FRAME_EXIT, &f);
+}
+
+/* 1 = children remain. */
+static int reap(struct super *x)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
+        if (pid == x->leader) {
+            x->leader = 0;
+            x->status = status;
+        }
+    return pid == 0;
+}
+
+/* Everybody stands still first: a killed process frees a place for a fork bomb, a stopped one does
+ * not. */
+static void kill_pass(struct super *x)
+{
+    pid_t self = getpid();
+    int i, n = 1;
+
+    for (i = 0; i < STOP_PASSES && n > 0; i++)
+        n = tree_signal(self, NULL, 0, SIGSTOP);
+    n = tree_signal(self, NULL, 0, SIGKILL);
+    if (n < 0 && x->leader) { /* no /proc: the least that can be done */
+        kill(-x->leader, SIGKILL);
+        kill(x->leader, SIGKILL);
+    }
+}
+
+static void settle_start(struct super *x)
+{
+    struct failure f;
+    struct fields out = {0};
+    ssize_t n;
+
+    do
+        n = read(x->fail_fd, &f, sizeof(f));
+    while (n < 0 && errno == EINTR);
+    close_fd(&x->fail_fd);
+    if (n == (ssize_t)sizeof(f)) {
+        f.msg[sizeof(f.msg) - 1] = 0;
+        report_error(x->ctrl, f.err, f.msg);
+        _exit(0);
+    }
+    x->started = 1;
+    put_u32(&out, CELLA_TAG_PID, (uint32_t)x->pid);
+    report_send(x->ctrl, CELLA_FRAME_OPENED, &out);
+}
+
+static void obey(struct super *x)
+{
+    struct command c;
+    ssize_t n = recv(x->ctrl, &c, sizeof(c), MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n != (ssize_t)sizeof(c)) { /* the agent is gone or gave up on us */
+        x->killing = x->told = 1;
+        close_fd(&x->ctrl);
+    } else if (c.cmd == CMD_KILL) {
+        x->killing = 1;
+    } else if (c.cmd == CMD_SIGNAL_TREE) {
+        if (tree_signal(getpid(), NULL, 0, (int)c.arg) < 0 && x->leader)
+            kill(-x->leader, (int)c.arg);
+    } else if (c.cmd == CMD_SIGNAL_PROCESS && x->leader) {
+        kill(x->leader, (int)c.arg);
+    }
+}
+
+static _Noreturn void supervise(struct super *x)
+{
+    char sink[1024];
+
+    for (;;) {
+        struct pollfd set[3] = {
+            {x->sigfd, POLLIN, 0}, {x->ctrl, POLLIN, 0}, {x->fail_fd, POLLIN, 0}};
+
+        poll(set, 3, x->killing ? 10 : -1);
+        if (set[0].revents && read(x->sigfd, sink, sizeof(sink)) < 0)
+            sink[0] = 0; /* only a wake-up */
+        if (set[2].revents)
+            settle_start(x);
+        if (set[1].revents)
+            obey(x);
+        if (!reap(x) && x->started) {
+            report_exit(x);
+            _exit(0);
+        }
+        if (!x->leader && x->started)
+            x->killing = 1;
+        if (!x->killing)
+            continue;
+        kill_pass(x);
+        if (!x->kill_since)
+            x->kill_since = now_ns();
+        else if (x->started && now_ns() - x->kill_since > KILL_GIVE_UP_NS)
+            report_exit(x); /* something cannot die (it waits in the kernel); stay and try on */
+    }
+}
+
+/* Leaves this process with descriptors 0, 1, 2 (the command's), and LINK_FD (the socket to the
+ * agent). */
+static void take_fds(int ctrl, const int std[3])
+{
+    int high[4], i;
+
+    for (i = 0; i < 3; i++)
+        high[i] = fcntl(std[i], F_DUPFD_CLOEXEC, 16);
+    high[3] = fcntl(ctrl, F_DUPFD_CLOEXEC, 16);
+    for (i = 0; i < 3; i++)
+        if (high[i] < 0 || dup2(high[i], i) < 0)
+            _exit(125);
+    if (high[3] < 0 || dup3(high[3], LINK_FD, O_CLOEXEC) < 0 ||
+        syscall(SYS_close_range, LINK_FD + 1, ~0u, 0) < 0)
+        _exit(125);
+}
+
+static _Noreturn void supervisor_main(uint8_t *payload, size_t len, int ctrl, const int std[3],
+                                      int tty)
+{
+    static struct request q; /* large, and only in this process */
+    struct super x = {.ctrl = LINK_FD, .fail_fd = -1};
+    int fail[2];
+    sigset_t all;
+
+    take_fds(ctrl, std);
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    x.sigfd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 || x.sigfd < 0 ||
+        pipe2(fail, O_CLOEXEC) < 0) {
+        report_error(x.ctrl, errno, "prepare the supervisor");
+        _exit(0);
+    }
+    prctl(PR_SET_NAME, "cella-exec", 0, 0, 0);
+    q = (struct request){.payload = payload, .len = len, .fail_fd = fail[1], .tty = tty};
+    x.fail_fd = fail[0];
+    x.pid = x.leader = fork();
+    if (x.leader < 0) {
+        report_error(x.ctrl, errno, "fork: the cell may be at its limit of processes");
+        _exit(0);
+    }
+    if (x.leader == 0)
+        command_main(&q);
+    close(0);
+    close(1);
+    close(2);
+    close(fail[1]);
+    supervise(&x);
+}
+
+/* ---- the agent ---- */
+
+static int check_request(uint8_t *payload, size_t len, const char **ret_why)
+{
+    size_t pos = 0, args = 0, envs = 0;
+    struct field f;
+    int r;
+
+    while ((r = field_next(payload, len, &pos, &f)) > 0) {
+        int str = f.tag == CELLA_TAG_ARG || f.tag == CELLA_TAG_ENV || f.tag == CELLA_TAG_CWD ||
+                  f.tag == CELLA_TAG_USER;
+        args += f.tag == CELLA_TAG_ARG;
+        envs += f.tag == CELLA_TAG_ENV;
+        if (str && memchr(f.p, 0, f.len))
+            return -EINVAL;
+        if (f.tag == CELLA_TAG_CWD && (!f.len || f.p[0] != '/')) {
+            *ret_why = "the working directory must be an absolute path";
+            return -EINVAL;
+        }
+        if (f.tag == CELLA_TAG_RLIMIT && f.len != 24)
+            return -EINVAL;
+    }
+    if (args == 0)
+        *ret_why = "no command";
+    if (args > ARGS_MAX || envs > ARGS_MAX)
+        *ret_why = "more than 8191 arguments or environment entries";
+    return r < 0 || args == 0 || args > ARGS_MAX || envs > ARGS_MAX ? -EINVAL : 0;
+}
+
+/* /dev belongs to the cell: something else under that name becomes an empty pipe. */
+static int open_null(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), p[2];
+    struct stat st;
+
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) &&
+        fcntl(fd, F_SETFL, 0) == 0)
+        return fd;
+    close_fd(&fd);
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return -1;
+    close(p[1]);
+    return p[0];
+}
+
+static int make_pipes(struct stream *s, int want_in, int std[3])
+{
+    int p[2];
+
+    if (!want_in) {
+        std[0] = open_null();
+        if (std[0] < 0)
+            return -errno;
+    } else {
+        if (pipe2(p, O_CLOEXEC) < 0)
+            return -errno;
+        std[0] = p[0];
+        s->in = p[1];
+        set_nonblock(s->in);
+    }
+    for (int ch = 1; ch <= 2; ch++) {
+        if (pipe2(p, O_CLOEXEC) < 0)
+            return -errno;
+        s->out[ch] = p[0];
+        std[ch] = p[1];
+        set_nonblock(p[0]);
+    }
+    return 0;
+}
+
+static int make_tty(struct stream *s, int want_in, uint8_t *payload, size_t len, int std[3])
+{
+    uint32_t rows = 24, cols = 80;
+    int r = tty_open(&s->out[CELLA_CHANNEL_OUT], &std[0]);
+
+    if (r < 0)
+        return r;
+    s->tty = 1;
+    get_u32(payload, len, CELLA_TAG_ROWS, &rows);
+    get_u32(payload, len, CELLA_TAG_COLS, &cols);
+    tty_resize(s->out[CELLA_CHANNEL_OUT], rows, cols);
+    std[1] = fcntl(std[0], F_DUPFD_CLOEXEC, 4);
+    std[2] = fcntl(std[0], F_DUPFD_CLOEXEC, 4);
+    if (want_in)
+        s->in = fcntl(s->out[CELLA_CHANNEL_OUT], F_DUPFD_CLOEXEC, 4);
+    return std[1] < 0 || std[2] < 0 || (want_in && s->in < 0) ? -EMFILE : 0;
+}
+
+static void undo(struct stream *s, int std[3], int sock[2])
+{
+    int i;
+
+    for (i = 0; i < 3; i++) {
+        close_fd(&std[i]);
+        close_fd(&s->out[i]);
+    }
+    close_fd(&s->in);
+    close_fd(&sock[0]);
+    close_fd(&sock[1]);
+}
+
+int exec_open(struct stream *s, uint8_t *payload, size_t len, const char **ret_why)
+{
+    int std[3] = {-1, -1, -1}, sock[2] = {-1, -1}, r, i;
+    uint32_t tty = 0, want_in = 0;
+    uint64_t ms = 0;
+
+    r = check_request(payload, len, ret_why);
+    if (r < 0)
+        return r;
+    get_u32(payload, len, CELLA_TAG_TTY, &tty);
+    get_u32(payload, len, CELLA_TAG_STDIN, &want_in);
+    *ret_why = tty ? "open a terminal in the cell (/dev/ptmx)" : "make pipes for the command";
+    r = tty ? make_tty(s, want_in != 0, payload, len, std) : make_pipes(s, want_in != 0, std);
+    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
+        r = -errno;
+    if (r == 0) {
+        s->child = fork();
+        if (s->child < 0) {
+            r = -errno;
+            *ret_why = "fork: the cell may be at its limit of processes";
+        }
+    }
+    if (r < 0) {
+        undo(s, std, sock);
+        return r;
+    }
+    if (s->child == 0)
+        supervisor_main(payload, len, sock[1], std, tty != 0);
+    for (i = 0; i < 3; i++)
+        close_fd(&std[i]);
+    close(sock[1]);
+    s->ctrl = sock[0];
+    if (get_u64(payload, len, CELLA_TAG_TIMEOUT_MS, &ms) == 0 && ms < UINT64_MAX / 2000000)
+        s->deadline = now_ns() + ms * 1000000;
+    return 0;
+}
