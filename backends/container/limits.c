@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * limits - limits of a cell and the figures that tell whether they were hit.
+ *
+ * A limit that cannot be enforced is refused by name; with CELLA_SPEC_BEST_EFFORT it becomes an
+ * audit event instead, and if that event cannot be written the cell is refused after all. Threads:
+ * one.
+ */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+
+#include "container.h"
+
+/* One limit could not be set: refuse, or say so and go on. `err` holds the reason. */
+static int unenforced(struct container *c, const char *name, int code, struct cella_error *err)
+{
+    const char *why = err && err->msg ? err->msg : "not possible on this host";
+    struct cella_field fields[2] = {
+        {.name = "limit", .type = CELLA_FIELD_STR, .str = {name, strlen(name)}},
+        {.name = "reason", .type = CELLA_FIELD_STR, .str = {why, strlen(why)}},
+    };
+    struct cella_event event = {.hdr = CELLA_HDR_INIT(struct cella_event, CELLA_KIND_EVENT),
+                                .kind = "limit.unenforced",
+                                .fields = fields,
+                                .n_fields = 2,
+                                .field_stride = sizeof(struct cella_field)};
+
+    if (!c->best_effort) {
+        if (err)
+            err->code = -ENOTSUP;
+        return code == -ENOTSUP || code == -ENOENT ? -ENOTSUP : code;
+    }
+    code = c->host->emit(c->host->ctx, &event);
+    return code < 0
+               ? cella_error_set(err, code, STEP_CGROUP,
+                                 "limit %s is not enforced and the audit could not record it: %s",
+                                 name, strerror(-code))
+               : 0;
+}
+
+/* The whole disk under a path, or -ENOTSUP: throttling works on block devices only. */
+static int disk_of(const char *path, dev_t *ret)
+{
+    char sys[128], text[32] = "";
+    auto_close int fd = -1;
+    struct stat st;
+    unsigned ma, mi;
+
+    if (stat(path, &st) < 0)
+        return -errno;
+    if (!major(st.st_dev))
+        return -ENOTSUP;
+    *ret = st.st_dev;
+    snprintf(sys, sizeof(sys), "/sys/dev/block/%u:%u/partition", major(st.st_dev),
+             minor(st.st_dev));
+    if (access(sys, F_OK) < 0)
+        return 0;
+    snprintf(sys, sizeof(sys), "/sys/dev/block/%u:%u/../dev", major(st.st_dev), minor(st.st_dev));
+    fd = open(sys, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 || sscanf(text, "%u:%u", &ma, &mi) != 2)
+        return -ENOTSUP;
+    *ret = makedev(ma, mi);
+    return 0;
+}
+
+static int io_add(struct container *c, const char *path, struct cella_error *err)
+{
+    dev_t dev;
+    uint32_t i;
+    int r = disk_of(path, &dev);
+
+    if (r < 0)
+        return cella_error_set(
+            err, -ENOTSUP, STEP_CGROUP,
+            "io limit: %s is not on a block device that can be throttled; drop the limit", path);
+    for (i = 0; i < c->n_io_devs; i++)
+        if (c->io_devs[i] == dev)
+            return 0;
+    if (c->n_io_devs == ARRAY_LEN(c->io_devs))
+        return cella_error_set(err, -E2BIG, STEP_CGROUP, "io limit: more than %zu devices",
+                               ARRAY_LEN(c->io_devs));
+    r = cgroup_set_io(&c->cgroup, dev, c->limits.io_read_bps, c->limits.io_write_bps, err);
+    if (r == 0)
+        c->io_devs[c->n_io_devs++] = dev;
+    return r;
+}
+
+static int io_apply(struct container *c, const struct cella_spec *spec, struct cella_error *err)
+{
+    uint32_t i;
+    int r = io_add(c, spec->root, err);
+
+    for (i = 0; r == 0 && i < spec->n_mounts; i++) {
+        const struct cella_mount *m = spec_mount(spec, i);
+        if (m->type == CELLA_MOUNT_BIND && m->source)
+            r = io_add(c, m->source, err);
+    }
+    return r;
+}
+
+int limits_apply(struct container *c, const struct cella_spec *spec, struct cella_error *err)
+{
+    const struct cella_limits *l = &c->limits;
+    struct errbuf eb;
+    struct cella_error *why = err ? err : errbuf_init(&eb);
+    int r = 0;
+
+    if (l->memory_bytes && (r = cgroup_set_memory(&c->cgroup, l->memory_bytes, why)) < 0)
+        r = unenforced(c, "memory", r, why);
+    if (r == 0 && l->pids && (r = cgroup_set_pids(&c->cgroup, l->pids + PIDS_HEADROOM, why)) < 0)
+        r = unenforced(c, "pids", r, why);
+    if (r == 0 && l->cpu_millis && (r = cgroup_set_cpu(&c->cgroup, l->cpu_millis, why)) < 0)
+        r = unenforced(c, "cpu", r, why);
+    if (r == 0 && (l->io_read_bps || l->io_write_bps) && (r = io_apply(c, spec, why)) < 0)
+        r = unenforced(c, "io", r, why);
+    return r;
+}
+
+int limits_resize(struct container *c, const struct cella_limits *l, struct cella_error *err)
+{
+    uint32_t i;
+    int r = 0;
+
+    if (l->disk_bytes && l->disk_bytes != c->limits.disk_bytes)
+        return cella_error_set(
+            err, -EOPNOTSUPP, STEP_CGROUP,
+            "disk limit: the writable layer of a running cell keeps its size; make a new cell");
+    if (l->memory_bytes && (r = cgroup_set_memory(&c->cgroup, l->memory_bytes, err)) == 0)
+        c->limits.memory_bytes = l->memory_bytes;
+    if (r == 0 && l->pids && (r = cgroup_set_pids(&c->cgroup, l->pids + PIDS_HEADROOM, err)) == 0)
+        c->limits.pids = l->pids;
+    if (r == 0 && l->cpu_millis && (r = cgroup_set_cpu(&c->cgroup, l->cpu_millis, err)) == 0)
+        c->limits.cpu_millis = l->cpu_millis;
+    if (r == 0 && (l->io_read_bps || l->io_write_bps)) {
+        if (!c->n_io_devs)
+            return cella_error_set(err, -EOPNOTSUPP, STEP_CGROUP,
+                                   "io limit: the cell was created without one; make a new cell");
+        for (i = 0; r == 0 && i < c->n_io_devs; i++)
+            r = cgroup_set_io(&c->cgroup, c->io_devs[i], l->io_read_bps, l->io_write_bps, err);
+    }
+    return r;
+}
+
+void limits_stats(struct container *c, struct cella_stats *ret)
+{
+    struct cgroup_stats s;
+    struct statfs fs;
+
+    cgroup_stats_read(&c->cgroup, &s);
+    ret->cpu_user_ns = s.cpu_user_ns;
+    ret->cpu_system_ns = s.cpu_system_ns;
+    ret->memory_bytes = s.memory_bytes;
+    ret->memory_peak_bytes = s.memory_peak_bytes;
+    ret->pids = s.pids;
+    ret->pids_peak = s.pids_peak;
+    ret->io_read_bytes = s.io_read_bytes;
+    ret->io_write_bytes = s.io_write_bytes;
+    ret->oom_kills = s.oom_kills;
+    ret->pids_refused = s.pids_refused;
+    /* the same order, with disk_bytes (bit 6) put in between */
+    ret->unknown = (s.unknown & 0x3fu) | (s.unknown & ~0x3fu) << 1;
+    if (c->layer_fd >= 0 && fstatfs(c->layer_fd, &fs) == 0) {
+        ret->disk_bytes = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+        if (c->limits.disk_bytes && (fs.f_bavail == 0 || fs.f_ffree == 0))
+            c->limit_hit |= CELLA_LIMIT_HIT_DISK;
+    } else {
+        ret->unknown |= 1u << 6;
+    }
+    if (s.oom_kills)
+        c->limit_hit |= CELLA_LIMIT_HIT_MEMORY;
+    if (s.pids_refused)
+        c->limit_hit |= CELLA_LIMIT_HIT_PIDS;
+    ret->limit_hit = c->limit_hit;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * methods - typed methods: limits of a running cell, its mounts, its processes.
+ *
+ * What is read from /proc of the cell is hostile: the cell chooses mount-free names, process names
+ * and counts. Texts are bounded and go through buf_json_string(). Threads: one.
+ */
+#include <fcntl.h>
+
+#include "container.h"
+
+#define MOUNTINFO_MAX (1u << 20)
+#define PROCS_MAX (1u << 16)
+
+static int32_t limit_memory(void *self, uint64_t bytes, struct cella_error *err)
+{
+    struct cella_limits l = {.memory_bytes = bytes};
+
+    if (!bytes)
+        return cella_error_set(err, -EINVAL, 0,
+                               "bytes 0: a memory limit cannot be lifted from a running cell");
+    return limits_resize(self, &l, err);
+}
+
+static int32_t limit_pids(void *self, uint64_t count, struct cella_error *err)
+{
+    struct cella_limits l = {.pids = count};
+
+    if (!count)
+        return cella_error_set(err, -EINVAL, 0,
+                               "count 0: a pids limit cannot be lifted from a running cell");
+    return limits_resize(self, &l, err);
+}
+
+static int32_t limit_cpu(void *self, uint64_t millis, struct cella_error *err)
+{
+    struct cella_limits l = {.cpu_millis = millis};
+
+    if (!millis)
+        return cella_error_set(err, -EINVAL, 0,
+                               "millis 0: a cpu limit cannot be lifted from a running cell");
+    return limits_resize(self, &l, err);
+}
+
+static int64_t json_out(struct buf *b, char *out, uint64_t cap, struct cella_error *err)
+{
+    if (b->oom)
+        return cella_error_set(err, -ENOMEM, 0, "out of memory");
+    if (b->len > cap)
+        return cella_error_set(err, -ENOBUFS, 0, "the answer has %zu bytes, the buffer %llu",
+                               b->len, (unsigned long long)cap);
+    memcpy(out, b->ptr, b->len);
+    return (int64_t)b->len;
+}
+
+static const char *next_field(const char *p, const char **ret_end)
+{
+    p += strspn(p, " ");
+    *ret_end = p + strcspn(p, " \n");
+    return p;
+}
+
+/* One line of mountinfo: fields 5 (target), 6 (options), and the type after "-". */
+static void mount_json(struct buf *b, const char *line, int first)
+{
+    const char *end = line, *target = NULL, *opts = NULL, *p = line;
+    size_t target_len = 0, opts_len = 0;
+    int i;
+
+    for (i = 1; *p && *p != '\n'; i++) {
+        p = next_field(p, &end);
+        if (i == 5) {
+            target = p;
+            target_len = (size_t)(end - p);
+        } else if (i == 6) {
+            opts = p;
+            opts_len = (size_t)(end - p);
+        } else if (i > 6 && end - p == 1 && *p == '-') {
+            break;
+        }
+        p = end;
+    }
+    if (!target || !opts || *p != '-')
+        return;
+    p = next_field(p + 1, &end);
+    buf_addf(b, "%s{\"target\":", first ? "" : ",");
+    buf_json_string(b, target, target_len);
+    buf_addf(b, ",\"type\":");
+    buf_json_string(b, p, (size_t)(end - p));
+    buf_addf(b, ",\"options\":");
+    buf_json_string(b, opts, opts_len);
+    buf_add(b, "}", 1);
+}
+
+static int64_t mounts(void *self, char *out, uint64_t cap, struct cella_error *err)
+{
+    struct container *c = self;
+    auto_free char *text = NULL;
+    auto_buf struct buf b = BUF_INIT;
+    char path[48], *line;
+    size_t before;
+    int r;
+
+    if (c->pid <= 0)
+        return cella_error_set(err, -ESRCH, 0, "the cell has ended");
+    snprintf(path, sizeof(path), "/proc/%d/mountinfo", (int)c->pid);
+    r = read_file_at(AT_FDCWD, path, MOUNTINFO_MAX, &text, NULL);
+    if (r < 0)
+        return cella_error_set(err, r, 0, "%s: %s", path, strerror(-r));
+    buf_add(&b, "[", 1);
+    for (line = text; line && *line;) {
+        before = b.len;
+        mount_json(&b, line, before == 1);
+        line = strchr(line, '\n');
+        if (line)
+            line++;
+    }
+    buf_add(&b, "]", 1);
+    return json_out(&b, out, cap, err);
+}
+
+static int64_t processes(void *self, char *out, uint64_t cap, struct cella_error *err)
+{
+    struct container *c = self;
+    auto_free char *text = NULL;
+    auto_buf struct buf b = BUF_INIT;
+    uint32_t i = c->cgroup.v2 >= 0 ? (uint32_t)c->cgroup.v2 : 0;
+    char *p;
+    int r;
+
+    if (!c->cgroup.n_dirs)
+        return cella_error_set(err, -ESRCH, 0, "the cell has no control group");
+    r = read_file_at(c->cgroup.dirs[i].fd, "cgroup.procs", PROCS_MAX, &text, NULL);
+    if (r < 0)
+        return cella_error_set(err, r, 0, "%s/cgroup.procs: %s", c->cgroup.dirs[i].path,
+                               strerror(-r));
+    buf_add(&b, "[", 1);
+    for (p = text; *p;) {
+        char path[48];
+        auto_free char *comm = NULL;
+        long pid = strtol(p, &p, 10);
+        size_t len;
+        p += strspn(p, "\n");
+        if (pid <= 0)
+            break;
+        snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
+        if (read_file_at(AT_FDCWD, path, 64, &comm, &len) < 0)
+            continue; /* ended since */
+        buf_addf(&b, "%s{\"pid\":%ld,\"name\":", b.len == 1 ? "" : ",", pid);
+        buf_json_string(&b, comm, len && comm[len - 1] == '\n' ? len - 1 : len);
+        buf_add(&b, "}", 1);
+    }
+    buf_add(&b, "]", 1);
+    return json_out(&b, out, cap, err);
+}
+
+const struct cella_method container_methods[CONTAINER_N_METHODS] = {
+    {"limit-memory", "u64 bytes -> i32", "set the memory limit of the running cell",
+     (cella_method_fn)limit_memory, 0, 0},
+    {"limit-pids", "u64 count -> i32", "set the task limit of the running cell",
+     (cella_method_fn)limit_pids, 0, 0},
+    {"limit-cpu", "u64 millis -> i32", "set the CPU limit of the running cell; 1000 is one CPU",
+     (cella_method_fn)limit_cpu, 0, 0},
+    {"mounts", "-> json", "the cell's mounts: target, type, options", (cella_method_fn)mounts, 0,
+     0},
+    {"processes", "-> json", "the cell's processes: pid on the host and name",
+     (cella_method_fn)processes, 0, 0},
+};
