@@ -37,6 +37,22 @@ struct unpack_limits {
    gets the digest of every byte of the file from there. */
 int unpack_tar(int fd, int rootfd, const struct unpack_limits *limits, uint8_t *ret_sha256,
                struct cella_error *err);
+/* The same in a process of its own, "cella-unpack": no other namespace than an empty network, its
+   root changed to rootfd, four capabilities, a system call filter. What it reports is bounded and
+   escaped. (unpack_spawn.c, unpack_main.c) */
+int unpack_spawn(int fd, int rootfd, const struct unpack_limits *limits, uint8_t ret_sha256[32],
+                 struct cella_error *err);
+/* Path of the program; NULL = beside the running program. Tests set it. */
+extern const char *unpack_program;
+
+/* What cella-unpack writes to its result pipe, once. */
+struct unpack_result {
+    int32_t code;
+    uint8_t sha256[32];
+    char message[1024];
+};
+enum { UNPACK_FD_ARCHIVE = 3, UNPACK_FD_ROOT = 4, UNPACK_FD_RESULT = 5 };
+
 /* "a/./b//c/" to "a/b/c"; "" for the root itself. -EINVAL absolute or "..", -ENAMETOOLONG. */
 int entry_path(const char *in, char *out, size_t cap);
 

@@ -77,7 +77,7 @@ static int tar_make(struct image_dir *d, int fd, const char *file, const uint8_t
 
     if (r < 0)
         return r;
-    r = unpack_tar(fd, rootfd, &limits, again, err);
+    r = unpack_spawn(fd, rootfd, &limits, again, err);
     if (r < 0)
         r = fail_wrap(err, "image tar:%s", file);
     else if (memcmp(digest, again, sizeof(again)))

@@ -461,5 +461,6 @@ int main(void)
         cmocka_unit_test(test_entry_path),
     };
 
+    unpack_program = UNPACK_PROGRAM;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
