@@ -214,6 +214,7 @@ void client_free(struct client *cl)
         close(cl->fd);
     if (cl->errfd >= 0)
         close(cl->errfd);
+    json_decref(cl->later_reply);
     buf_fini(&cl->out);
     free(cl);
 }
@@ -378,6 +379,21 @@ static int reply_error(const json_t *reply, int *ret_exit, int *ret_code, struct
     return 1;
 }
 
+int wire_later(struct client *cl, const struct cella_frame *f, const uint8_t *payload)
+{
+    json_t *j;
+
+    if (!cl->later_id || f->id != cl->later_id || cl->later_reply)
+        return 0;
+    j = json_loadb((const char *)payload, f->length, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(j)) {
+        json_decref(j);
+        return -EPROTO;
+    }
+    cl->later_reply = j;
+    return 1;
+}
+
 struct call {
     uint32_t id;
     void (*progress)(void *ctx, const char *stage);
@@ -386,7 +402,8 @@ struct call {
 };
 
 /* One frame while a call waits: 1 = it is the reply. */
-static int call_frame(struct call *call, const struct cella_frame *f, const uint8_t *payload)
+static int call_frame(struct client *cl, struct call *call, const struct cella_frame *f,
+                      const uint8_t *payload)
 {
     const char *stage;
     json_t *j;
@@ -394,7 +411,7 @@ static int call_frame(struct call *call, const struct cella_frame *f, const uint
     if (f->type != CELLA_FRAME_REPLY)
         return f->stream ? 0 : -EPROTO; /* the rest of a stream that we gave up */
     if (f->id != call->id && f->id != 0)
-        return 0;
+        return wire_later(cl, f, payload) < 0 ? -EPROTO : 0;
     j = json_loadb((const char *)payload, f->length, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(j)) {
         json_decref(j);
@@ -421,7 +438,7 @@ static int call_wait(struct client *cl, struct call *call)
         int r;
 
         while ((r = wire_next(cl, &f, &payload)) > 0) {
-            r = call_frame(call, &f, payload);
+            r = call_frame(cl, call, &f, payload);
             if (r)
                 return r;
         }
@@ -438,42 +455,83 @@ static int call_wait(struct client *cl, struct call *call)
     }
 }
 
-int client_call(struct client *cl, const char *name, json_t *args, json_t **ret_result,
-                int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
-                struct cella_error *err)
+static int call_send(struct client *cl, const char *name, json_t *args, uint32_t *ret_id,
+                     struct cella_error *err)
 {
-    struct call call = {cl->next_id++, progress, ctx, NULL};
-    json_t *request = json_pack("{s:s, s:O?}", "call", name, "args", args);
+    json_t *request = json_pack("{s:s, s:O*}", "call", name, "args", args);
     auto_free char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
-    int r, code;
+    int r;
 
     json_decref(request);
-    if (ret_exit)
-        *ret_exit = 125;
     if (!text)
         return fail(err, -ENOMEM, "call %s: the request cannot be written as JSON", name);
     if (cl->fd < 0)
         return fail(err, -EPIPE, "call %s: the warden%s%s is gone", name,
                     cl->cell[0] ? " of cell " : "", cl->cell);
-    r = wire_queue(cl, CELLA_FRAME_CALL, 0, 0, call.id, text, strlen(text));
+    *ret_id = cl->next_id++;
+    r = wire_queue(cl, CELLA_FRAME_CALL, 0, 0, *ret_id, text, strlen(text));
     if (r < 0)
         return fail(err, r, "call %s: the request is larger than %u bytes", name, CELLA_FRAME_MAX);
     wire_flush(cl); /* a failure shows when the answer is waited for */
-    r = call_wait(cl, &call);
-    if (r < 0)
-        return wire_dead(cl, r, err);
-    if (reply_error(call.reply, ret_exit, &code, err)) {
-        json_decref(call.reply);
+    return 0;
+}
+
+/* Takes the reply. */
+static int reply_open(struct client *cl, json_t *reply, json_t **ret_result, int *ret_exit,
+                      struct cella_error *err)
+{
+    json_t *ok = json_object_get(reply, "ok");
+    int code = 0;
+
+    if (reply_error(reply, ret_exit, &code, err)) {
+        json_decref(reply);
         return code;
     }
-    if (!json_is_object(json_object_get(call.reply, "ok"))) {
-        json_decref(call.reply);
+    if (!json_is_object(ok)) {
+        json_decref(reply);
         return wire_dead(cl, -EPROTO, err);
     }
     if (ret_result)
-        *ret_result = json_incref(json_object_get(call.reply, "ok"));
-    json_decref(call.reply);
+        *ret_result = json_incref(ok);
+    json_decref(reply);
     if (ret_exit)
         *ret_exit = 0;
     return 0;
+}
+
+int client_call(struct client *cl, const char *name, json_t *args, json_t **ret_result,
+                int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
+                struct cella_error *err)
+{
+    struct call call = {0, progress, ctx, NULL};
+    int r;
+
+    if (ret_exit)
+        *ret_exit = 125;
+    r = call_send(cl, name, args, &call.id, err);
+    if (r < 0)
+        return r;
+    r = call_wait(cl, &call);
+    return r < 0 ? wire_dead(cl, r, err) : reply_open(cl, call.reply, ret_result, ret_exit, err);
+}
+
+int client_call_begin(struct client *cl, const char *name, json_t *args, struct cella_error *err)
+{
+    json_decref(cl->later_reply);
+    cl->later_reply = NULL;
+    return call_send(cl, name, args, &cl->later_id, err);
+}
+
+int client_call_end(struct client *cl, json_t **ret_result, struct cella_error *err)
+{
+    struct call call = {cl->later_id, NULL, NULL, steal_ptr(&cl->later_reply)};
+    int r;
+
+    cl->later_id = 0;
+    if (!call.reply) {
+        r = call_wait(cl, &call);
+        if (r < 0)
+            return wire_dead(cl, r, err);
+    }
+    return reply_open(cl, call.reply, ret_result, NULL, err);
 }

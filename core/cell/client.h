@@ -29,6 +29,10 @@ int client_call(struct client *cl, const char *call, json_t *args, json_t **ret_
                 int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
                 struct cella_error *err);
 
+/* A call whose answer is fetched later: it may arrive while a session runs. One at a time per client. */
+int client_call_begin(struct client *cl, const char *call, json_t *args, struct cella_error *err);
+int client_call_end(struct client *cl, json_t **ret_result, struct cella_error *err);
+
 /* A stream with the standard streams of this process, or with given descriptors (-1 = none). */
 struct session {
     const void *fields;

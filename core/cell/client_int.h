@@ -15,7 +15,9 @@ struct client {
     pid_t pid;     /* of that warden, or 0 */
     char cell[64]; /* for messages */
     uint32_t next_id, next_stream;
-    struct buf out; /* frames not sent yet, from out_off */
+    uint32_t later_id;   /* of client_call_begin(), 0 = none */
+    json_t *later_reply; /* its answer, when it came */
+    struct buf out;      /* frames not sent yet, from out_off */
     size_t out_off;
     size_t in_len, in_used; /* bytes in `in`, and of them the frame handed out last */
     uint8_t in[CELLA_FRAME_HEADER + CELLA_FRAME_MAX];
@@ -32,6 +34,8 @@ int wire_fill(struct client *cl);
 /* 1 = a whole frame (valid until the next call), 0 = not yet, -EPROTO. */
 int wire_next(struct client *cl, struct cella_frame *f, const uint8_t **ret_payload);
 void wire_listen(struct client *cl); /* empties errfd */
+/* A REPLY frame that client_call_begin() waits for is kept; 1 = it was one. */
+int wire_later(struct client *cl, const struct cella_frame *f, const uint8_t *payload);
 /* The error of a warden that is gone or talks nonsense: with what it said last and how it ended. */
 int wire_dead(struct client *cl, int code, struct cella_error *err);
 

@@ -257,7 +257,7 @@ static int take_frame(struct pump *p, const struct cella_frame *f, const uint8_t
     uint32_t count;
 
     if (f->type == CELLA_FRAME_REPLY)
-        return 0;
+        return wire_later(p->cl, f, payload) < 0 ? -EPROTO : 0;
     if (f->stream != p->stream)
         return f->stream && f->stream < p->stream ? 0 : -EPROTO;
     switch (f->type) {

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * run, create, start - a new cell. `run` holds a lease: when this process dies in whatever way, the
+ * warden removes the cell. The call "wait" is sent before the command starts, so that its answer is
+ * there also when a limit ends cell and warden in the middle of the session.
+ */
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "cli.h"
+
+struct stages {
+    int on;
+    size_t n;
+    struct {
+        char name[32];
+        uint64_t at;
+    } v[24];
+};
+
+static void stage(void *ctx, const char *name)
+{
+    struct stages *s = ctx;
+
+    if (s->on && s->n < ARRAY_LEN(s->v)) {
+        snprintf(s->v[s->n].name, sizeof(s->v[0].name), "%s", name);
+        s->v[s->n++].at = now_ns();
+    }
+}
+
+static void stages_print(struct stages *s)
+{
+    uint64_t end = now_ns();
+    size_t i;
+
+    if (!s->on || !s->n)
+        return;
+    fputs("cella: timings (ms):", stderr);
+    for (i = 0; i < s->n; i++) {
+        fputc(' ', stderr);
+        print_safe(stderr, s->v[i].name, strlen(s->v[i].name));
+        fprintf(stderr, " %.1f",
+                (double)((i + 1 < s->n ? s->v[i + 1].at : end) - s->v[i].at) / 1e6);
+    }
+    fprintf(stderr, " total %.1f\n", (double)(end - s->v[0].at) / 1e6);
+}
+
+static void say_strength(const json_t *created)
+{
+    if (!isatty(2))
+        return;
+    cli_say("cell %s: strength %s (backend %s), image %s, policy %s", json_str(created, "name"),
+            json_str(created, "strength"), json_str(created, "backend"), json_str(created, "image"),
+            json_str(created, "policy"));
+}
+
+/* A spawned warden with its cell created. A refusal may ask for its own exit status: *ret_exit. */
+static int cell_new(const struct options *o, int argc, char **argv, int detach,
+                    struct config **ret_config, struct client **ret, json_t **ret_created,
+                    struct stages *stages, int *ret_exit)
+{
+    json_t *request = request_build(o, argc, argv, detach);
+    struct config *c = NULL;
+    struct client *cl = NULL;
+    int r = request ? cli_config(o, &c) : cli_err->code;
+
+    *ret_exit = CLI_FAILED;
+    stage(stages, "spawn");
+    if (r == 0)
+        r = client_spawn(c, &cl, cli_err);
+    if (r == 0)
+        r = client_call(cl, "create", request, ret_created, ret_exit, stage, stages, cli_err);
+    json_decref(request);
+    if (r < 0) {
+        client_free(cl);
+        config_free(c);
+        return r;
+    }
+    *ret_config = c;
+    *ret = cl;
+    return 0;
+}
+
+static int print_cell(const struct options *o, const json_t *created)
+{
+    if (o->json)
+        return print_json(created);
+    print_safe(stdout, json_str(created, "name"), strlen(json_str(created, "name")));
+    putchar('\n');
+    return 0;
+}
+
+/* The record of a cell that ended by itself while we held the lease. */
+static void drop_record(const struct config *c, const char *id)
+{
+    struct cell_info info;
+    struct errbuf eb;
+
+    if (!*id || store_find(c->state_dir, id, &info, errbuf_init(&eb)) < 0)
+        return;
+    if (!info.alive && !strcmp(info.state, "stopped"))
+        cell_remove_stopped(c, &info, errbuf_init(&eb));
+    cell_info_fini(&info);
+}
+
+struct run {
+    const struct options *o;
+    struct config *config;
+    struct client *client;
+    json_t *created, *summary;
+    struct stages stages;
+    struct session_end end;
+    int session; /* result of client_session() */
+};
+
+static void run_command(struct run *run, const struct buf *fields)
+{
+    const struct options *o = run->o;
+    struct session s = {.fields = fields->ptr,
+                        .fields_len = fields->len,
+                        .in = o->interactive ? 0 : -1,
+                        .out = 1,
+                        .err = 2,
+                        .tty = o->tty && o->interactive && isatty(0),
+                        .forward_signals = 1};
+
+    run->end.type = 0;
+    run->session = client_session(run->client, &s, &run->end, cli_err);
+}
+
+/* The last word of the warden: its answer to "rm", or to "wait" when it ended the cell itself. */
+static int run_summary(struct run *run)
+{
+    struct errbuf eb;
+    struct cella_error *err = errbuf_init(&eb);
+    json_t *force = json_pack("{s:b}", "force", 1), *removed = NULL;
+    int alive = run->end.type && session_errno(&run->end) != EPIPE, r = -EPIPE;
+
+    if (alive) {
+        stage(&run->stages, "rm");
+        r = client_call(run->client, "rm", force, &removed, NULL, stage, &run->stages, err);
+    }
+    json_decref(force);
+    if (client_call_end(run->client, &run->summary, r == 0 ? NULL : err) < 0 && r < 0)
+        return fail(cli_err, err->code, "%s", eb.text);
+    if (removed) {
+        json_decref(run->summary);
+        run->summary = removed;
+    }
+    return 0;
+}
+
+static void print_summary(const struct run *run)
+{
+    json_t *line = json_object();
+    auto_free char *text = NULL;
+
+    json_object_update(line, run->summary);
+    json_object_set(line, "cell", run->created);
+    text = json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII);
+    if (text)
+        fprintf(stderr, "%s\n", text);
+    json_decref(line);
+}
+
+static int run_finish(struct run *run)
+{
+    int sig = 0, status = run->end.type ? session_status(&run->end, &sig) : -1, r;
+
+    if (run->session == -EPIPE && run->end.type)
+        status = 128 + SIGPIPE;
+    r = run_summary(run);
+    drop_record(run->config, json_str(run->created, "id"));
+    stages_print(&run->stages);
+    if (r < 0)
+        return r;
+    if (run->o->json)
+        print_summary(run);
+    if (run->session < 0 && run->session != -EPIPE)
+        return run->session;
+    return summary_status(run->o, run->summary, run->created, status);
+}
+
+static int run_attached(struct run *run, int argc, char **argv)
+{
+    auto_buf struct buf fields = BUF_INIT;
+    int r = client_call(run->client, "lease", NULL, NULL, NULL, NULL, NULL, cli_err);
+
+    if (r == 0)
+        r = exec_fields(run->o, argc, argv, 0, &fields);
+    if (r == 0)
+        r = client_call(run->client, "start", NULL, NULL, NULL, stage, &run->stages, cli_err);
+    if (r == 0)
+        r = client_call_begin(run->client, "wait", NULL, cli_err);
+    if (r < 0)
+        return r;
+    stage(&run->stages, "exec");
+    run_command(run, &fields);
+    return run_finish(run);
+}
+
+int verb_run(const struct options *o, int argc, char **argv)
+{
+    struct run run = {.o = o, .stages = {.on = o->timings}};
+    int r, status;
+
+    if (o->detach && o->rm)
+        return fail(cli_err, -EINVAL,
+                    "run: --rm and --detach exclude each other; \"cella rm\" removes the cell");
+    if (o->detach && (o->interactive || o->tty))
+        return fail(cli_err, -EINVAL, "run: --detach excludes --interactive and --tty");
+    r = cell_new(o, argc, argv, o->detach, &run.config, &run.client, &run.created, &run.stages,
+                 &status);
+    if (r < 0) {
+        cli_say("%s", cli_errbuf.text);
+        return status;
+    }
+    say_strength(run.created);
+    if (o->detach) {
+        r = client_call(run.client, "start", NULL, NULL, NULL, stage, &run.stages, cli_err);
+        stages_print(&run.stages);
+        if (r == 0)
+            r = print_cell(o, run.created);
+    } else {
+        r = run_attached(&run, argc, argv);
+    }
+    json_decref(run.created);
+    json_decref(run.summary);
+    client_free(run.client);
+    config_free(run.config);
+    return r;
+}
+
+int verb_create(const struct options *o, int argc, char **argv)
+{
+    struct stages stages = {.on = o->timings};
+    struct config *c;
+    struct client *cl;
+    json_t *created = NULL;
+    int r, status;
+
+    r = cell_new(o, argc, argv, argc > 0, &c, &cl, &created, &stages, &status);
+    if (r < 0) {
+        cli_say("%s", cli_errbuf.text);
+        return status;
+    }
+    say_strength(created);
+    stages_print(&stages);
+    r = print_cell(o, created);
+    json_decref(created);
+    client_free(cl);
+    config_free(c);
+    return r;
+}
+
+int verb_start(const struct options *o, int argc, char **argv)
+{
+    struct config *c;
+    struct client *cl;
+    json_t *result = NULL;
+    int r = cli_connect(o, argv[0], &c, &cl);
+
+    (void)argc;
+    if (r < 0)
+        return r;
+    r = client_call(cl, "start", NULL, &result, NULL, NULL, NULL, cli_err);
+    if (r == 0 && o->json)
+        r = print_json(result);
+    json_decref(result);
+    client_free(cl);
+    config_free(c);
+    return r;
+}
