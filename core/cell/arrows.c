@@ -136,7 +136,7 @@ static void audit_undo(struct warden *w)
     struct errbuf eb;
     struct cella_error *err = errbuf_init(&eb);
 
-    if (w->audit && audit_close(w->audit, err) < 0)
+    if (w->audit && !w->audit_closed && audit_close(w->audit, err) < 0)
         w->host.log(w->host.ctx, CELLA_LOG_ERROR, "audit", "closing the chain: %s", eb.text);
     audit_free(w->audit);
     w->audit = NULL;

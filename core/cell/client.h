@@ -29,7 +29,8 @@ int client_call(struct client *cl, const char *call, json_t *args, json_t **ret_
                 int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
                 struct cella_error *err);
 
-/* A call whose answer is fetched later: it may arrive while a session runs. One at a time per client. */
+/* A call whose answer is fetched later: it may arrive while a session runs. One at a time per
+ * client. */
 int client_call_begin(struct client *cl, const char *call, json_t *args, struct cella_error *err);
 int client_call_end(struct client *cl, json_t **ret_result, struct cella_error *err);
 
@@ -40,15 +41,15 @@ struct session {
     int in, out, err;    /* borrowed; `in` is read until EOF and then EOF is sent */
     int tty;             /* put `in` into raw mode, forward SIGWINCH */
     int forward_signals; /* INT, TERM, HUP, QUIT, USR1, USR2 go to the command's whole tree */
-    size_t out_max;      /* more bytes than this on `out` end the session with -EFBIG; 0 = no bound */
+    size_t out_max; /* more bytes than this on `out` end the session with -EFBIG; 0 = no bound */
 };
 struct session_end {
     uint16_t type; /* CELLA_FRAME_EXIT, RESULT or ERROR */
     uint8_t payload[4096];
     size_t len; /* its fields */
 };
-/* 0: *ret holds the terminal frame. -EPIPE with ret->type set: our `out` was closed by its reader, the command
-   was killed. -EPIPE without: the warden is gone. Set ret->type to 0 before. */
+/* 0: *ret holds the terminal frame. -EPIPE with ret->type set: our `out` was closed by its reader,
+   the command was killed. -EPIPE without: the warden is gone. Set ret->type to 0 before. */
 int client_session(struct client *cl, const struct session *s, struct session_end *ret,
                    struct cella_error *err);
 

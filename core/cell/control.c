@@ -342,7 +342,7 @@ static int call_rm(struct peer *p, json_t *args, const struct pending *from,
     if (r < 0)
         return r;
     w->remove_at_end = 1;
-    cell_end(w, "stop", NULL);
+    cell_end(w, p->lease && w->commands_ended ? "exit" : "stop", NULL);
     return 0;
 }
 

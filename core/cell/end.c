@@ -134,6 +134,7 @@ static void end_now(void *data)
     arrows_undo(w, ARROWS_AUDIT);
     if (w->audit) {
         tell_end(w, &stats);
+        w->audit_closed = 1;
         if (audit_close(w->audit, errbuf_init(&eb)) < 0 && !w->audit_failed)
             leaving = -EIO;
     }

@@ -55,6 +55,7 @@ static void audit_exec(struct relay *r, const struct cella_frame *f, const uint8
     field_get_u64(payload, f->length, CELLA_TAG_UTIME_NS, &utime);
     field_get_u64(payload, f->length, CELLA_TAG_STIME_NS, &stime);
     field_get_u64(payload, f->length, CELLA_TAG_MAXRSS, &rss);
+    r->warden->commands_ended++;
     r->warden->end_status = (int)status;
     r->warden->end_signal = (int)sig;
     warden_audit(r->warden, NULL, "exec.exit", "i:status", (int64_t)status, "i:signal",

@@ -73,7 +73,8 @@ struct warden {
     struct sink_slot *sinks;
     size_t n_sinks;
     struct audit *audit;
-    int audit_failed;
+    int audit_failed, audit_closed;
+    unsigned commands_ended;
     struct image image;
     int image_held;
 
