@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * egress-nft - the enforcer: policy to slot, gate and rules, and back.
+ *
+ * This file holds order and undo; the work is in the helper (setup.c), which has the privilege, and
+ * in the gate, which has the traffic. The warden keeps four descriptors: the control socket, the
+ * gate's pidfd, its namespace and the uplink's. Nothing has a name, so nothing outlives the
+ * processes.
+ *
+ * Change of policy: tighten the kernel to what old and new both allow -> publish the new table to
+ * the gate, which resets what it no longer allows -> loosen the kernel. Whatever fails on the way,
+ * what is in force is not wider than either. One thread, the warden's.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "egress.h"
+
+#define ATTACH_NS 5000000000u
+#define PUBLISH_NS 2000000000u
+#define FLUSH_NS 200000000u
+
+/* --------------------------------------------------------------- policies */
+
+struct compiled {
+    struct document document, ceiling;
+    int has_ceiling;
+    struct policy_table table;
+};
+
+static void compiled_fini(struct compiled *c)
+{
+    document_fini(&c->document);
+    document_fini(&c->ceiling);
+    policy_table_fini(&c->table);
+}
+
+static int compile(const struct cella_policy *p, struct compiled *ret, struct cella_error *err)
+{
+    struct compiled c = {0};
+    int r = document_parse(p->name ? p->name : "policy", p->document.ptr, p->document.len,
+                           &c.document, err);
+
+    if (r == 0 && p->ceiling.len) {
+        r = document_parse("operator ceiling", p->ceiling.ptr, p->ceiling.len, &c.ceiling, err);
+        c.has_ceiling = 1;
+    }
+    if (r == 0)
+        r = document_compile(&c.document, c.document.active, c.has_ceiling ? &c.ceiling : NULL,
+                             p->generation, &c.table, err);
+    if (r < 0)
+        compiled_fini(&c);
+    else
+        *ret = c;
+    return r;
+}
+
+static int egress_check(const struct cella_policy *policy, struct cella_error *err)
+{
+    struct compiled c;
+    int r = compile(policy, &c, err);
+
+    if (r == 0)
+        compiled_fini(&c);
+    return r;
+}
+
+/* ----------------------------------------------------------------- attach */
+
+static int setup_path(const struct cella_host *host, char **ret, struct cella_error *err)
+{
+    const char *p =
+        CELLA_HOST_HAS(host, helper_path) ? host->helper_path(host->ctx, "cella-gate-setup") : NULL;
+
+    if (!p)
+        return fail(err, -ENOENT,
+                    "the helper program cella-gate-setup is not installed beside cella");
+    *ret = strdup(p);
+    return *ret ? 0 : fail(err, -ENOMEM, "out of memory");
+}
+
+/* Waits for READY (with the descriptors) and UP. */
+static int attach_wait(struct egress *e, int *ret_tap, struct cella_error *err)
+{
+    uint64_t deadline = now_ns() + ATTACH_NS;
+    struct ctl_msg m;
+    int fds[2] = {-1, -1}, n = 2, r;
+
+    r = ctl_wait(e->ctl, deadline, &m, fds, &n);
+    if (r == 0 && m.type == CTL_READY && n >= 1 && (e->link != CELLA_LINK_TAP || n == 2)) {
+        e->gate_ns = steal_fd(&fds[0]);
+        *ret_tap = steal_fd(&fds[1]);
+        r = ctl_wait(e->ctl, deadline, &m, NULL, NULL);
+    } else {
+        auto_close_(&fds[0]);
+        auto_close_(&fds[1]);
+        if (r == 0 && m.type == CTL_ERROR)
+            return helper_failed(&m, err);
+        return fail(err, r < 0 ? r : -EPROTO,
+                    "cella-gate-setup ended without building the gate: %s",
+                    strerror(r < 0 ? -r : EPROTO));
+    }
+    if (r == 0 && m.type == CTL_ERROR)
+        return helper_failed(&m, err);
+    if (r < 0 || m.type != CTL_UP)
+        return fail(err, r < 0 ? r : -EPROTO, "the gate did not start: %s",
+                    strerror(r < 0 ? -r : EPROTO));
+    return 0;
+}
+
+static int attach_gate(struct egress *e, const struct cella_attach *at, int *ret_tap,
+                       struct cella_error *err)
+{
+    const char *gate = e->host->helper_path(e->host->ctx, "cella-gate");
+    char slot[16], gate_path[4096];
+    char *argv[] = {
+        "cella-gate-setup", "attach", slot, at->link == CELLA_LINK_TAP ? "tap" : "netns",
+        gate_path,          NULL};
+    int ns[2] = {at->link == CELLA_LINK_TAP ? -1 : at->borrow_netns_fd, e->uplink}, r;
+
+    if (!gate || (size_t)snprintf(gate_path, sizeof(gate_path), "%s", gate) >= sizeof(gate_path))
+        return fail(err, -ENOENT, "the helper program cella-gate is not installed beside cella");
+    snprintf(slot, sizeof(slot), "%u", e->slot);
+    r = helper_spawn(e->setup_path, argv, &e->table, ns, &e->pid, &e->ctl, err);
+    if (r < 0)
+        return r;
+    e->pidfd = pidfd_open_(e->pid);
+    if (e->pidfd < 0)
+        return fail(err, e->pidfd, "no pidfd for the gate: %s", strerror(-e->pidfd));
+    r = attach_wait(e, ret_tap, err);
+    if (r < 0)
+        return r;
+    r = e->host->fd_watch(e->host->ctx, e->ctl, CELLA_FD_IN, gate_readable, e);
+    if (r < 0)
+        return fail(err, r, "watching the gate: %s", strerror(-r));
+    e->watched = 1;
+    return 0;
+}
+
+static int attach_none(struct egress *e, const struct cella_attach *at, struct cella_error *err)
+{
+    char *argv[] = {"cella-gate-setup", "lo", NULL};
+    int ns[2] = {at->borrow_netns_fd, -1};
+
+    if (at->borrow_netns_fd < 0)
+        return 0;
+    return helper_run(e->setup_path, argv, NULL, ns, err);
+}
+
+static int attach_valid(const struct cella_attach *at, struct cella_error *err)
+{
+    if (at->slot > SLOT_MAX)
+        return fail(err, -EINVAL, "slot %u is beyond the last one, %u", at->slot, SLOT_MAX);
+    if (!at->cell_id || strlen(at->cell_id) != CELLA_ID_LEN || !at->policy)
+        return fail(err, -EINVAL, "attach needs a cell id of %d characters and a policy",
+                    CELLA_ID_LEN);
+    if (at->link == CELLA_LINK_NETNS && at->borrow_netns_fd < 0)
+        return fail(err, -EINVAL, "a netns link needs the cell's network namespace");
+    if (at->link != CELLA_LINK_NONE && at->link != CELLA_LINK_NETNS && at->link != CELLA_LINK_TAP)
+        return fail(err, -EINVAL, "unknown kind of link %u", at->link);
+    return 0;
+}
+
+static void describe(const struct egress *e, int own_tap, struct cella_attached *ret)
+{
+    struct in_addr cell = {htonl(slot_cell(e->slot))}, gateway = {htonl(slot_gateway(e->slot))};
+    const uint8_t mac[6] = slot_mac(e->slot, 2);
+
+    ret->own_tap_fd = own_tap;
+    ret->borrow_exit_fd = e->pidfd;
+    ret->gate_pid = e->pid > 0 ? (uint64_t)e->pid : 0;
+    ret->address[0] = ret->gateway[0] = 0;
+    memset(ret->mac, 0, sizeof(ret->mac));
+    if (e->link == CELLA_LINK_NONE)
+        return;
+    snprintf(ret->address, sizeof(ret->address), "%s/30", inet_ntoa(cell));
+    snprintf(ret->gateway, sizeof(ret->gateway), "%s", inet_ntoa(gateway));
+    memcpy(ret->mac, mac, sizeof(mac));
+}
+
+static void egress_detach(void *self);
+
+static int egress_attach(const struct cella_host *host, const struct cella_attach *at,
+                         void **ret_self, struct cella_attached *ret, struct cella_error *err)
+{
+    struct egress *e;
+    struct compiled c;
+    int tap = -1, r = attach_valid(at, err);
+
+    if (r == 0)
+        r = compile(at->policy, &c, err);
+    if (r < 0)
+        return r;
+    e = calloc(1, sizeof(*e));
+    if (!e) {
+        compiled_fini(&c);
+        return fail(err, -ENOMEM, "out of memory");
+    }
+    *e = (struct egress){.host = host,
+                         .slot = at->slot,
+                         .link = at->link,
+                         .ctl = -1,
+                         .gate_ns = -1,
+                         .uplink = -1,
+                         .pidfd = -1,
+                         .document = c.document,
+                         .ceiling = c.ceiling,
+                         .has_ceiling = c.has_ceiling,
+                         .phase = c.document.active,
+                         .table = c.table};
+    snprintf(e->cell_id, sizeof(e->cell_id), "%s", at->cell_id);
+    if (at->borrow_uplink_fd >= 0) {
+        e->uplink = fcntl(at->borrow_uplink_fd, F_DUPFD_CLOEXEC, 0);
+        if (e->uplink < 0)
+            r = fail(err, -errno, "keeping the uplink namespace: %s", strerror(errno));
+    }
+    if (r == 0)
+        r = setup_path(host, &e->setup_path, err);
+    if (r == 0)
+        r = at->link == CELLA_LINK_NONE ? attach_none(e, at, err) : attach_gate(e, at, &tap, err);
+    if (r < 0) {
+        auto_close_(&tap);
+        egress_detach(e);
+        return r;
+    }
+    describe(e, tap, ret);
+    *ret_self = e;
+    return 0;
+}
+
+/* ----------------------------------------------------------------- detach */
+
+static void flush(struct egress *e, int final)
+{
+    struct ctl_msg m = {.type = CTL_FLUSH, .count = final != 0};
+
+    if (e->ctl < 0 || !e->watched)
+        return;
+    e->flushed = 0;
+    if (send_fds(e->ctl, &m, sizeof(m), NULL, 0) == 0)
+        gate_drain(e, &e->flushed, now_ns() + FLUSH_NS);
+}
+
+static void egress_detach(void *self)
+{
+    struct egress *e = self;
+    siginfo_t si;
+
+    if (!e)
+        return;
+    flush(e, 1);
+    if (e->watched)
+        e->host->fd_unwatch(e->host->ctx, e->ctl);
+    auto_close_(&e->ctl);
+    if (e->pid > 0) {
+        gate_kill(e);
+        if (e->pidfd < 0)
+            kill(e->pid, SIGKILL); /* our own child, not waited for yet */
+        while (waitid(P_PID, (id_t)e->pid, &si, WEXITED) < 0 && errno == EINTR)
+            ;
+    }
+    auto_close_(&e->pidfd);
+    auto_close_(&e->gate_ns);
+    auto_close_(&e->uplink);
+    document_fini(&e->document);
+    document_fini(&e->ceiling);
+    policy_table_fini(&e->table);
+    free(e->setup_path);
+    free(e->lines);
+    free(e);
+}
+
+/* ------------------------------------------------------------------ apply */
+
+static int kernel_set(struct egress *e, const struct policy_table *t, struct cella_error *err)
+{
+    char slot[16], *argv[] = {"cella-gate-setup", "apply", slot, NULL};
+    int ns[2] = {e->gate_ns, e->uplink};
+
+    snprintf(slot, sizeof(slot), "%u", e->slot);
+    return helper_run(e->setup_path, argv, t, ns, err);
+}
+
+/* The gate takes the table and tells how many flows it reset; without an answer it is stopped. */
+static int publish(struct egress *e, const struct policy_table *t, uint64_t *ret_killed,
+                   struct cella_error *err)
+{
+    struct ctl_msg m = {.type = CTL_PUBLISH};
+    uint64_t deadline = now_ns() + PUBLISH_NS;
+    struct ctl_msg got;
+    int fd = table_memfd(t), r;
+
+    if (fd < 0)
+        return fail(err, fd, "no memory file for the policy: %s", strerror(-fd));
+    e->replied.type = 0;
+    r = send_fds(e->ctl, &m, sizeof(m), &fd, 1);
+    close(fd);
+    while (r == 0 && e->ctl >= 0 && e->replied.type != CTL_PUBLISHED) {
+        r = ctl_wait(e->ctl, deadline, &got, NULL, NULL);
+        if (r == 0)
+            r = gate_message(e, &got);
+    }
+    if (r == 0 && e->replied.gen == t->head.generation) {
+        *ret_killed = e->replied.tx;
+        return 0;
+    }
+    gate_down(e);
+    return fail(err, r < 0 ? r : -EPROTO,
+                "the gate did not take the new policy: %s; it was stopped, "
+                "nothing passes",
+                strerror(r < 0 ? -r : EPROTO));
+}
+
+static int gate_gone(struct cella_error *err)
+{
+    return fail(err, -EPIPE,
+                "the gate of this cell has died; nothing passes, and no policy can be "
+                "applied. Start a new cell");
+}
+
+/* Keeps the higher generation so that messages under either are believable. */
+static void adopt(struct egress *e, struct policy_table *t)
+{
+    policy_table_fini(&e->table);
+    e->table = *t;
+    *t = (struct policy_table){0};
+}
+
+/* Old and new table to what both allow, in kernel and gate, after a failure. */
+static int hold_tighter(struct egress *e, struct policy_table *both, int r, struct cella_error *err)
+{
+    uint64_t killed;
+
+    if (publish(e, both, &killed, NULL) == 0)
+        adopt(e, both);
+    return r < 0 ? fail_wrap(err, "the policy was not changed; what old and new both allow is in "
+                                  "force")
+                 : r;
+}
+
+static int swap(struct egress *e, struct policy_table *t, uint64_t *ret_killed,
+                struct cella_error *err)
+{
+    struct policy_table both = {0};
+    uint64_t generation = t->head.generation, before = e->table.head.generation;
+    int tighten = !policy_table_within(&e->table, t), loosen = !policy_table_within(t, &e->table);
+    int r = policy_table_intersect(t, &e->table, &both);
+
+    if (r < 0)
+        return fail(err, r, "comparing the policies: %s; nothing was changed", strerror(-r));
+    e->table.head.generation = generation > before ? generation : before;
+    if (tighten) {
+        r = kernel_set(e, &both, err);
+        if (r < 0)
+            r = hold_tighter(e, &both, r, err);
+    }
+    if (r == 0)
+        r = publish(e, t, ret_killed, err);
+    if (r == 0) {
+        adopt(e, t);
+        if (loosen && kernel_set(e, &e->table, err) < 0)
+            r = hold_tighter(e, &both, err ? err->code : -EIO, err);
+    }
+    policy_table_fini(&both);
+    return r;
+}
+
+static int egress_apply(void *self, const struct cella_policy *policy, struct cella_applied *ret,
+                        struct cella_error *err)
+{
+    struct egress *e = self;
+    struct compiled c;
+    uint64_t killed = 0;
+    int r = compile(policy, &c, err);
+
+    if (r < 0)
+        return r;
+    if (e->link == CELLA_LINK_NONE)
+        adopt(e, &c.table);
+    else
+        r = e->ctl < 0 ? gate_gone(err) : swap(e, &c.table, &killed, err);
+    if (r == 0) {
+        document_fini(&e->document);
+        document_fini(&e->ceiling);
+        e->document = c.document;
+        e->ceiling = c.ceiling;
+        e->has_ceiling = c.has_ceiling;
+        e->phase = c.document.active;
+        c.document = c.ceiling = (struct document){0};
+        ret->generation = policy->generation;
+        ret->killed = killed;
+    }
+    compiled_fini(&c);
+    return r;
+}
+
+static int egress_phase(void *self, const char *phase, uint64_t generation,
+                        struct cella_applied *ret, struct cella_error *err)
+{
+    struct egress *e = self;
+    struct policy_table t;
+    uint64_t killed = 0;
+    int to = document_phase_find(&e->document, phase), r;
+
+    if (to < 0 || !*phase)
+        return fail(err, -ENOENT, "the policy in force has no phase \"%s\"", phase);
+    if ((size_t)to < e->phase && !e->document.reopen)
+        return fail(err, -EPERM,
+                    "phases go one way, and \"%s\" comes before \"%s\"; a document that "
+                    "may go back says \"reopen\": true",
+                    phase, e->document.phases[e->phase].name);
+    r = document_compile(&e->document, (size_t)to, e->has_ceiling ? &e->ceiling : NULL, generation,
+                         &t, err);
+    if (r < 0)
+        return r;
+    if (e->link == CELLA_LINK_NONE)
+        adopt(e, &t);
+    else
+        r = e->ctl < 0 ? gate_gone(err) : swap(e, &t, &killed, err);
+    policy_table_fini(&t);
+    if (r < 0)
+        return r;
+    e->phase = (size_t)to;
+    ret->generation = generation;
+    ret->killed = killed;
+    return 0;
+}
+
+/* ----------------------------------------------------------------- report */
+
+static int egress_report(void *self, void *ctx, void (*flow)(void *, const struct cella_flow *),
+                         struct cella_error *err)
+{
+    struct egress *e = self;
+    size_t i;
+
+    (void)err;
+    flush(e, 0);
+    for (i = 0; i < e->n_lines; i++) {
+        const struct line *l = &e->lines[i];
+        struct cella_flow f = {.hdr = CELLA_HDR_INIT(struct cella_flow, CELLA_KIND_FLOW),
+                               .rule = l->rule,
+                               .destination = l->destination,
+                               .proto = l->proto,
+                               .allowed = l->allowed,
+                               .denied = l->denied,
+                               .tx_bytes = l->tx,
+                               .rx_bytes = l->rx};
+        flow(ctx, &f);
+    }
+    return 0;
+}
+
+/* Everything of a slot hangs on descriptors of the gate and the warden; with both dead it is gone.
+ */
+static int egress_reap(const struct cella_host *host, const struct cella_reap *reap,
+                       struct cella_error *err)
+{
+    (void)host;
+    (void)reap;
+    (void)err;
+    return 0;
+}
+
+static int egress_probe(const struct cella_host *host, const struct cella_probe_report *report,
+                        struct cella_error *err)
+{
+    static const char *const names[] = {"net.tcp", "net.dns", "events"};
+    char *argv[] = {"cella-gate-setup", "probe", NULL};
+    auto_free char *path = NULL;
+    int ns[2] = {-1, -1};
+    struct errbuf eb;
+    size_t i;
+    int r = setup_path(host, &path, errbuf_init(&eb));
+
+    (void)err;
+    if (r == 0)
+        r = helper_run(path, argv, NULL, ns, &eb.err);
+    for (i = 0; i < ARRAY_LEN(names); i++)
+        report->capability(report->ctx, names[i], r < 0 ? CELLA_NONE : CELLA_NATIVE,
+                           r < 0 ? eb.text : NULL);
+    report->capability(report->ctx, "net.udp", CELLA_NONE,
+                       "UDP other than DNS to the gate is closed in this version");
+    report->capability(report->ctx, "net.ipv6", CELLA_NONE, "IPv6 is closed in this version");
+    return 0;
+}
+
+static const struct cella_enforcer_ops ops = {
+    .hdr = CELLA_HDR_INIT(struct cella_enforcer_ops, CELLA_KIND_ENFORCER),
+    .name = "egress-nft",
+    .version = "0.1.0",
+    .summary = "egress policy by nftables and a relaying gate, outside the cell",
+    .probe = egress_probe,
+    .check = egress_check,
+    .attach = egress_attach,
+    .detach = egress_detach,
+    .reap = egress_reap,
+    .apply = egress_apply,
+    .phase = egress_phase,
+    .report = egress_report,
+};
+
+CELLA_REGISTER(CELLA_KIND_ENFORCER, ops)

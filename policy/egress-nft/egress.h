@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * egress - the plugin's own parts; it lives in the warden, single-threaded.
+ *
+ * egress-nft.c  operations and their order     helper.c  starting the helper, talking to it
+ * events.c      gate messages to audit events and accounting
+ */
+#ifndef CELLA_EGRESS_H
+#define CELLA_EGRESS_H
+
+#include <cella/enforcer.h>
+
+#include "ctl.h"
+#include "document.h"
+#include "util.h"
+
+#define LINES_MAX 256u
+
+/* One line of report(). */
+struct line {
+    char rule[64];
+    char destination[CTL_NAME_MAX + 8];
+    char proto[8];
+    uint64_t allowed, denied, tx, rx;
+};
+
+struct egress {
+    const struct cella_host *host;
+    char cell_id[CELLA_ID_LEN + 1];
+    uint32_t slot, link;
+    int ctl, gate_ns, uplink, pidfd;
+    pid_t pid;
+    int watched;
+    int flushed;            /* CTL_FLUSHED came */
+    struct ctl_msg replied; /* last CTL_PUBLISHED */
+    char *setup_path;
+    struct document document, ceiling;
+    int has_ceiling;
+    size_t phase;
+    struct policy_table table; /* what the gate has */
+    struct line *lines;
+    size_t n_lines, cap_lines;
+};
+
+/* ---- helper.c ---- */
+/* fds: cell or gate namespace, uplink; -1 = absent. *ret_ctl is the other end of FD_CTL. */
+int helper_spawn(const char *path, char *const argv[], const struct policy_table *table,
+                 const int ns[2], pid_t *ret_pid, int *ret_ctl, struct cella_error *err);
+/* Next message before the deadline (ns, monotonic). fds as recv_fds. -ETIMEDOUT, -EPIPE. */
+int ctl_wait(int ctl, uint64_t deadline, struct ctl_msg *ret, int *fds, int *nfds);
+/* Runs a helper that ends by itself; its complaint becomes err. */
+int helper_run(const char *path, char *const argv[], const struct policy_table *table,
+               const int ns[2], struct cella_error *err);
+/* "table" as a memfd. */
+int table_memfd(const struct policy_table *t);
+/* Turns a CTL_ERROR into err; returns its code. */
+int helper_failed(const struct ctl_msg *m, struct cella_error *err);
+
+/* ---- events.c ---- */
+/* Checks and digests one message. -EBADMSG: the gate lies; -EIO: an event could not be recorded. */
+int gate_message(struct egress *e, const struct ctl_msg *m);
+void gate_down(struct egress *e);
+/* fd_watch callback; data is the struct egress. */
+void gate_readable(void *data, int fd, uint32_t ready);
+/* Reads until `*done` is set or the deadline passes. 0, -ETIMEDOUT, -EPIPE. */
+int gate_drain(struct egress *e, const int *done, uint64_t deadline);
+void gate_kill(struct egress *e);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * events - messages of the gate to audit events and accounting.
+ *
+ * The gate parses hostile bytes, so it may be somebody else's by now: every member is checked, and
+ * one that cannot be is the end of the gate, hence of the cell's network. An allowed flow that
+ * cannot be recorded ends it as well. Strings of the cell (DNS names) go out as they are; the core
+ * escapes them.
+ */
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "egress.h"
+
+static const char *const reasons[REASONS] = {
+    [REASON_NONE] = "",
+    [REASON_NO_RULE] = "no_rule",
+    [REASON_DENY_RULE] = "deny_rule",
+    [REASON_HARD_DENY] = "hard_deny",
+    [REASON_DNS_REFUSED] = "dns_refused",
+    [REASON_PROTO_BLOCKED] = "proto_blocked",
+    [REASON_IPV6_CLOSED] = "ipv6_closed",
+    [REASON_SOURCE_SPOOFED] = "source_spoofed",
+    [REASON_LIMIT] = "limit",
+    [REASON_POLICY_CHANGED] = "policy_changed",
+    [REASON_BROKER_DOWN] = "broker_down",
+    [REASON_UPSTREAM] = "upstream_failed",
+};
+
+static const char *proto_name(uint32_t proto, char buf[8])
+{
+    switch (proto) {
+    case 0:
+        return "ipv6";
+    case IPPROTO_TCP:
+        return "tcp";
+    case IPPROTO_UDP:
+        return "udp";
+    case IPPROTO_ICMP:
+        return "icmp";
+    case IPPROTO_SCTP:
+        return "sctp";
+    default:
+        snprintf(buf, 8, "%u", proto);
+        return buf;
+    }
+}
+
+/* ----------------------------------------------------------- accounting */
+
+static struct line *line_find(struct egress *e, const char *rule, const char *destination,
+                              const char *proto)
+{
+    size_t i;
+
+    for (i = 0; i < e->n_lines; i++)
+        if (!strcmp(e->lines[i].rule, rule) && !strcmp(e->lines[i].destination, destination) &&
+            !strcmp(e->lines[i].proto, proto))
+            return &e->lines[i];
+    if (e->n_lines == LINES_MAX)
+        return strcmp(rule, "other") ? line_find(e, "other", "other", "")
+                                     : &e->lines[LINES_MAX - 1];
+    if (e->n_lines == LINES_MAX - 1 && strcmp(rule, "other"))
+        return line_find(e, "other", "other", "");
+    if (e->n_lines == e->cap_lines) {
+        size_t cap = e->cap_lines ? e->cap_lines * 2 : 8;
+        struct line *p = realloc(e->lines, cap * sizeof(*p));
+        if (!p)
+            return NULL;
+        e->lines = p;
+        e->cap_lines = cap;
+    }
+    e->lines[e->n_lines] = (struct line){0};
+    snprintf(e->lines[e->n_lines].rule, sizeof(e->lines->rule), "%s", rule);
+    snprintf(e->lines[e->n_lines].destination, sizeof(e->lines->destination), "%s", destination);
+    snprintf(e->lines[e->n_lines].proto, sizeof(e->lines->proto), "%s", proto);
+    return &e->lines[e->n_lines++];
+}
+
+static void account(struct egress *e, const struct ctl_msg *m, const char *dst, const char *proto)
+{
+    char destination[CTL_NAME_MAX + 8];
+    struct line *l;
+
+    if (m->reason == REASON_DNS_REFUSED)
+        snprintf(destination, sizeof(destination), "%s", m->name);
+    else if (m->port)
+        snprintf(destination, sizeof(destination), "%s:%u", dst, m->port);
+    else
+        snprintf(destination, sizeof(destination), "%s", dst);
+    l = line_find(e, m->rule[0] ? m->rule : reasons[m->reason], destination, proto);
+    if (!l)
+        return;
+    if (m->type == CTL_ALLOW)
+        l->allowed += m->count;
+    if (m->type == CTL_DENY)
+        l->denied += m->count + m->suppressed;
+    l->tx += m->tx_delta;
+    l->rx += m->rx_delta;
+}
+
+/* ---------------------------------------------------------------- events */
+
+struct fields {
+    struct cella_field f[16];
+    uint32_t n;
+};
+
+static void put_str(struct fields *f, const char *name, const char *value)
+{
+    if (value[0])
+        f->f[f->n++] = (struct cella_field){
+            .name = name, .type = CELLA_FIELD_STR, .str = {value, strlen(value)}};
+}
+
+static void put_int(struct fields *f, const char *name, uint64_t value)
+{
+    f->f[f->n++] = (struct cella_field){.name = name,
+                                        .type = CELLA_FIELD_INT,
+                                        .i64 = value > INT64_MAX ? INT64_MAX : (int64_t)value};
+}
+
+static int emit(struct egress *e, const char *kind, const struct fields *f)
+{
+    struct cella_event ev = {.hdr = CELLA_HDR_INIT(struct cella_event, CELLA_KIND_EVENT),
+                             .kind = kind,
+                             .fields = f->f,
+                             .n_fields = f->n,
+                             .field_stride = sizeof(struct cella_field)};
+
+    return CELLA_HOST_HAS(e->host, emit) ? e->host->emit(e->host->ctx, &ev) : 0;
+}
+
+static int emit_message(struct egress *e, const struct ctl_msg *m, const char *dst,
+                        const char *proto)
+{
+    struct fields f = {.n = 0};
+    const char *kind = m->type == CTL_DENY    ? "net.deny"
+                       : m->type == CTL_ALLOW ? "net.allow"
+                                              : "net.flow";
+
+    put_str(&f, "verdict",
+            m->type == CTL_DENY                  ? "deny"
+            : m->reason == REASON_POLICY_CHANGED ? "kill"
+                                                 : "allow");
+    put_str(&f, "reason", reasons[m->reason]);
+    put_str(&f, "rule", m->rule);
+    put_str(&f, "proto", proto);
+    put_str(&f, "dst", dst);
+    if (m->port)
+        put_int(&f, "port", m->port);
+    if (m->reason == REASON_DNS_REFUSED) {
+        put_str(&f, "name", m->name);
+        put_int(&f, "qtype", m->qtype);
+    }
+    put_int(&f, "gen", m->gen);
+    if (m->type == CTL_FLOW) {
+        put_int(&f, "tx", m->tx);
+        put_int(&f, "rx", m->rx);
+    } else {
+        put_int(&f, "count", m->count);
+    }
+    if (m->suppressed)
+        put_int(&f, "suppressed", m->suppressed);
+    return emit(e, kind, &f) < 0 ? -EIO : 0;
+}
+
+static int id_or_empty(const char *s)
+{
+    return !*s || name_valid(s);
+}
+
+static int message_valid(const struct egress *e, const struct ctl_msg *m)
+{
+    return m->type > CTL_ERROR && m->type < CTL_TYPES && m->reason < REASONS && m->proto < 256 &&
+           memchr(m->rule, 0, sizeof(m->rule)) && memchr(m->name, 0, sizeof(m->name)) &&
+           id_or_empty(m->rule) && m->count <= 1000000 && m->suppressed < UINT64_C(1) << 48 &&
+           m->gen <= e->table.head.generation && m->tx < UINT64_C(1) << 60 &&
+           m->rx < UINT64_C(1) << 60 && m->tx_delta <= m->tx && m->rx_delta <= m->rx;
+}
+
+int gate_message(struct egress *e, const struct ctl_msg *m)
+{
+    char dst[INET6_ADDRSTRLEN] = "", number[8];
+    struct in_addr a = {htonl(m->dst)};
+    struct in6_addr six;
+    const char *proto;
+
+    if (!message_valid(e, m))
+        return -EBADMSG;
+    proto = proto_name(m->proto, number);
+    switch (m->type) {
+    case CTL_FLUSHED:
+        e->flushed = 1;
+        return 0;
+    case CTL_PUBLISHED:
+        e->replied = *m;
+        return 0;
+    case CTL_DENY:
+    case CTL_ALLOW:
+    case CTL_FLOW:
+    case CTL_PROGRESS:
+        break;
+    default:
+        return -EBADMSG;
+    }
+    if (m->reason == REASON_IPV6_CLOSED) {
+        if (inet_pton(AF_INET6, m->name, &six) != 1)
+            return -EBADMSG;
+        snprintf(dst, sizeof(dst), "%.*s", (int)sizeof(dst) - 1, m->name);
+    } else if (m->dst) {
+        inet_ntop(AF_INET, &a, dst, sizeof(dst));
+    }
+    if (m->reason == REASON_LIMIT && !m->count)
+        proto = "";
+    account(e, m, dst, proto);
+    return m->type == CTL_PROGRESS ? 0 : emit_message(e, m, dst, proto);
+}
+
+/* ------------------------------------------------------------------ gate */
+
+void gate_kill(struct egress *e)
+{
+    if (e->pidfd >= 0)
+        pidfd_signal(e->pidfd, SIGKILL);
+}
+
+void gate_down(struct egress *e)
+{
+    struct fields f = {.n = 0};
+
+    if (e->ctl < 0)
+        return;
+    if (e->watched)
+        e->host->fd_unwatch(e->host->ctx, e->ctl);
+    e->watched = 0;
+    auto_close_(&e->ctl);
+    e->ctl = -1;
+    gate_kill(e);
+    put_str(&f, "verdict", "deny");
+    put_str(&f, "reason", reasons[REASON_BROKER_DOWN]);
+    put_int(&f, "gen", e->table.head.generation);
+    emit(e, "net.deny", &f);
+}
+
+/* One message, already received. What is wrong with it is the end of the gate. */
+static int digest(struct egress *e, const struct ctl_msg *m)
+{
+    int r = gate_message(e, m);
+
+    if (r == 0)
+        return 0;
+    e->host->log(e->host->ctx, CELLA_LOG_ERROR, "egress-nft", "%s: %s; the gate is stopped",
+                 e->cell_id,
+                 r == -EBADMSG ? "the gate sent a message that cannot be true"
+                               : "a network event could not be recorded");
+    gate_down(e);
+    return r;
+}
+
+void gate_readable(void *data, int fd, uint32_t ready)
+{
+    struct egress *e = data;
+    struct ctl_msg m;
+    int i;
+
+    (void)ready;
+    for (i = 0; i < 64 && e->ctl >= 0; i++) {
+        ssize_t n = recv(fd, &m, sizeof(m), MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n != (ssize_t)sizeof(m)) {
+            gate_down(e);
+            return;
+        }
+        digest(e, &m);
+    }
+}
+
+int gate_drain(struct egress *e, const int *done, uint64_t deadline)
+{
+    struct ctl_msg m;
+    int r = 0;
+
+    while (!*done && e->ctl >= 0) {
+        r = ctl_wait(e->ctl, deadline, &m, NULL, NULL);
+        if (r == -ETIMEDOUT)
+            return r;
+        if (r < 0) {
+            gate_down(e);
+            return -EPIPE;
+        }
+        r = digest(e, &m);
+        if (r < 0)
+            return r;
+    }
+    return *done ? 0 : -EPIPE;
+}

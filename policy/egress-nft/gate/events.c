@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * events - what the warden is told, at a rate it can take.
+ *
+ * Denials pass a token bucket; what does not fit is counted and the count rides on the next event,
+ * so that nothing is dropped silently. When the warden is slow the queue fills; then denials are
+ * counted too, and flows are refused (relay.c), because an allowed flow nobody recorded must not
+ * exist.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "gate.h"
+
+#define QUEUE_MAX 64u
+#define BURST 256u
+#define REFILL_NS (1000000000u / 64u) /* 64 denials a second for ever */
+
+struct events {
+    struct ctl_msg *queue; /* ring, allocated when first needed */
+    unsigned head, n;
+    unsigned tokens;
+    uint64_t refilled;
+    uint64_t suppressed;
+};
+
+int events_new(struct events **ret)
+{
+    struct events *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return -ENOMEM;
+    e->tokens = BURST;
+    e->refilled = gate_now();
+    *ret = e;
+    return 0;
+}
+
+static int send_now(struct gate *g, const struct ctl_msg *m)
+{
+    ssize_t n;
+
+    do
+        n = send(g->ctl.fd, m, sizeof(*m), MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno != EAGAIN && errno != ENOBUFS)
+        g->quit = 1; /* the warden is gone */
+    return n < 0 ? -errno : 0;
+}
+
+int gate_tell(struct gate *g, const struct ctl_msg *m)
+{
+    struct events *e = g->events;
+
+    if (!e->n && send_now(g, m) == 0)
+        return 0;
+    if (!e->queue)
+        e->queue = malloc(QUEUE_MAX * sizeof(*e->queue));
+    if (!e->queue || e->n == QUEUE_MAX)
+        return -EAGAIN;
+    e->queue[(e->head + e->n++) % QUEUE_MAX] = *m;
+    watch_set(g, &g->ctl, EPOLLIN | EPOLLOUT);
+    return 0;
+}
+
+void events_drain(struct gate *g)
+{
+    struct events *e = g->events;
+
+    while (e->n && send_now(g, &e->queue[e->head]) == 0) {
+        e->head = (e->head + 1) % QUEUE_MAX;
+        e->n--;
+    }
+    if (!e->n)
+        watch_set(g, &g->ctl, EPOLLIN);
+}
+
+void gate_suppressed(struct gate *g, uint64_t n)
+{
+    g->events->suppressed += n;
+}
+
+static int take_token(struct events *e)
+{
+    uint64_t now = gate_now(), gained = (now - e->refilled) / REFILL_NS;
+
+    if (gained) {
+        e->refilled += gained * REFILL_NS;
+        e->tokens = gained + e->tokens > BURST ? BURST : e->tokens + (unsigned)gained;
+    }
+    if (!e->tokens)
+        return 0;
+    e->tokens--;
+    return 1;
+}
+
+void gate_deny(struct gate *g, uint32_t proto, uint32_t dst, uint16_t port, uint32_t reason,
+               const char *rule, const char *name, uint16_t qtype)
+{
+    struct events *e = g->events;
+    struct ctl_msg m = {.type = CTL_DENY,
+                        .reason = reason,
+                        .proto = proto,
+                        .dst = dst,
+                        .port = port,
+                        .qtype = qtype,
+                        .count = 1,
+                        .gen = g->table.head.generation,
+                        .suppressed = e->suppressed};
+
+    snprintf(m.rule, sizeof(m.rule), "%s", rule ? rule : "");
+    snprintf(m.name, sizeof(m.name), "%s", name ? name : "");
+    if (!take_token(e) || gate_tell(g, &m) < 0)
+        e->suppressed++;
+    else
+        e->suppressed = 0;
+}
+
+void events_close_account(struct gate *g)
+{
+    struct events *e = g->events;
+    struct ctl_msg m = {.type = CTL_DENY,
+                        .reason = REASON_LIMIT,
+                        .suppressed = e->suppressed,
+                        .gen = g->table.head.generation};
+
+    if (e->suppressed && gate_tell(g, &m) == 0)
+        e->suppressed = 0;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * gen-filter - writes the gate's seccomp program as a C array. Runs at build time only.
+ *
+ * Allow-list; anything else kills the gate, and a dead gate lets nothing pass. No exec, fork, open,
+ * ptrace, mount or ioctl; new sockets only IPv4 stream or datagram; mappings never executable.
+ */
+#include <errno.h>
+#include <seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/filter.h>
+
+static const int plain[] = {
+    SCMP_SYS(epoll_wait),      SCMP_SYS(epoll_pwait),  SCMP_SYS(epoll_ctl),
+    SCMP_SYS(accept4),         SCMP_SYS(connect),      SCMP_SYS(getsockname),
+    SCMP_SYS(getsockopt),      SCMP_SYS(setsockopt),   SCMP_SYS(shutdown),
+    SCMP_SYS(close),           SCMP_SYS(splice),       SCMP_SYS(pipe2),
+    SCMP_SYS(recvmsg),         SCMP_SYS(sendmsg),      SCMP_SYS(recvfrom),
+    SCMP_SYS(sendto),          SCMP_SYS(pread64),      SCMP_SYS(clock_gettime),
+    SCMP_SYS(exit_group),      SCMP_SYS(rt_sigreturn), SCMP_SYS(munmap),
+    SCMP_SYS(mremap),          SCMP_SYS(brk),          SCMP_SYS(madvise),
+    SCMP_SYS(restart_syscall), SCMP_SYS(getrandom),    SCMP_SYS(fstat),
+    SCMP_SYS(newfstatat), /* size of a new policy table */
+};
+
+static int rules(scmp_filter_ctx c)
+{
+    size_t i;
+    int r = 0;
+
+    for (i = 0; r == 0 && i < sizeof(plain) / sizeof(plain[0]); i++)
+        r = seccomp_rule_add(c, SCMP_ACT_ALLOW, plain[i], 0);
+    if (r == 0) /* pipe size only */
+        r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1, SCMP_A1(SCMP_CMP_EQ, 1031));
+    if (r == 0)
+        r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
+                             SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+    if (r == 0)
+        r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(socket), 3, SCMP_A0(SCMP_CMP_EQ, AF_INET),
+                             SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_STREAM),
+                             SCMP_A2(SCMP_CMP_EQ, 0));
+    if (r == 0)
+        r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(socket), 3, SCMP_A0(SCMP_CMP_EQ, AF_INET),
+                             SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM), SCMP_A2(SCMP_CMP_EQ, 0));
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    scmp_filter_ctx c = seccomp_init(SCMP_ACT_KILL_PROCESS);
+    struct sock_filter f[1024];
+    FILE *tmp = tmpfile(), *out = argc == 2 ? fopen(argv[1], "we") : NULL;
+    size_t n, i;
+
+    if (!c || !tmp || !out || rules(c) < 0 || seccomp_export_bpf(c, fileno(tmp)) < 0) {
+        fputs("gen-filter: cannot compute the filter\n", stderr);
+        return 1;
+    }
+    rewind(tmp);
+    n = fread(f, sizeof(f[0]), sizeof(f) / sizeof(f[0]), tmp);
+    fputs("/* SPDX-License-Identifier: GPL-2.0-or-later */\n"
+          "static const struct sock_filter gate_filter[] = {\n",
+          out);
+    for (i = 0; i < n; i++)
+        fprintf(out, "    {0x%04x, %u, %u, 0x%08x},\n", f[i].code, f[i].jt, f[i].jf, f[i].k);
+    fputs("};\n", out);
+    return fclose(out) != 0;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * ruleset - the first wall: table inet cella of the gate namespace, loaded as one transaction.
+ *
+ * Every base chain drops by policy. There is no uplink in this namespace, so even an empty rule set
+ * would let nothing out; the rules decide what reaches the gate's own sockets, answer the rest at
+ * once and report it.
+ *
+ * Order of chain `pre`, and why:
+ *   1 mark cleared            Should: start from nothing. Mustn't: trust a mark that came with the
+ * packet. 2 other interfaces        dropped; there are none 3 IPv6                    never gets
+ * here (chain `wire` ends it), dropped again if it does 4 source check            Mustn't: answer a
+ * forged source, the answer would be an amplifier 5 special destinations    no answer exists for
+ * them 6 DNS                     before everything that could redirect or refuse port 53, whatever
+ * its destination: the query is answered REFUSED by the gate. Mustn't: reach an upstream. 7
+ * hard-deny set           Mustn't: come after the allow set 8 allow set               to the relay,
+ * which checks again 9 everything else         logged, then refused with the answer its protocol
+ * knows No connection tracking: nothing is accepted because it was accepted before.
+ *
+ * libnftables is mapped here only, in a process that ends or becomes the gate by exec.
+ */
+#include <arpa/inet.h>
+
+#include <nftables/libnftables.h>
+
+#include "setup.h"
+
+static void add_addr(struct buf *b, uint32_t a)
+{
+    buf_addf(b, "%u.%u.%u.%u", a >> 24, a >> 16 & 255, a >> 8 & 255, a & 255);
+}
+
+static void add_range(struct buf *b, uint32_t lo, uint32_t hi)
+{
+    add_addr(b, lo);
+    if (hi == lo)
+        return;
+    buf_addf(b, "-");
+    add_addr(b, hi);
+}
+
+/* "add element" lines; nothing at all for an empty set. */
+static void add_hard(struct buf *b, const struct host_addrs *hosts)
+{
+    size_t i;
+
+    buf_addf(b, "add element inet cella hard { ");
+    for (i = 0; i < policy_hard_count; i++)
+        buf_addf(b, "%s%s", i ? ", " : "", policy_hard_ranges[i].cidr);
+    for (i = 0; i < hosts->n; i++) {
+        if (policy_is_documentation(hosts->addr[i]) || policy_hard(hosts->addr[i], hosts->addr[i]))
+            continue;
+        buf_addf(b, ", ");
+        add_addr(b, hosts->addr[i]);
+    }
+    buf_addf(b, " }\n");
+}
+
+static void add_allow(struct buf *b, const struct policy_table *t)
+{
+    uint32_t i, n = 0;
+
+    for (i = 0; i < t->head.n_entries; i++) {
+        const struct policy_entry *e = &t->entries[i];
+        if (e->verdict != POLICY_ALLOW)
+            continue;
+        buf_addf(b, "%s", n++ ? ", " : "add element inet cella allow { ");
+        add_range(b, e->lo, e->hi);
+        if (e->port_lo == e->port_hi)
+            buf_addf(b, " . %u", e->port_lo);
+        else
+            buf_addf(b, " . %u-%u", e->port_lo, e->port_hi);
+    }
+    if (n)
+        buf_addf(b, " }\n");
+}
+
+static void add_chains(struct buf *b, uint32_t slot)
+{
+    uint32_t cell = slot_cell(slot);
+
+    buf_addf(b,
+             "table inet cella {\n"
+             "  set hard { type ipv4_addr; flags interval; auto-merge; }\n"
+             "  set allow { typeof ip daddr . tcp dport; flags interval; }\n"
+             "  set special { type ipv4_addr; flags interval;\n"
+             "    elements = { 0.0.0.0/8, 127.0.0.0/8, 224.0.0.0-255.255.255.255 } }\n"
+             "  chain deny {\n"
+             "    counter log group %d snaplen 128 queue-threshold 1\n"
+             "    ip daddr @special drop\n"
+             "    meta l4proto tcp reject with tcp reset\n"
+             "    reject with icmp type admin-prohibited\n"
+             "  }\n",
+             GATE_LOG_GROUP);
+    buf_addf(b,
+             "  chain wire { type filter hook ingress device \"cell0\" priority 0; policy drop;\n"
+             "    meta protocol ip accept\n"
+             "    counter log group %d snaplen 128 queue-threshold 1\n"
+             "  }\n"
+             "  chain pre { type filter hook prerouting priority -150; policy drop;\n"
+             "    meta mark set 0\n"
+             "    iifname != \"cell0\" drop\n"
+             "    meta nfproto != ipv4 drop\n"
+             "    ip saddr != %u.%u.%u.%u counter log group %d snaplen 128 queue-threshold 1 drop\n"
+             "    ip daddr @special goto deny\n"
+             "    ip frag-off & 0x1fff != 0 goto deny\n",
+             GATE_LOG_GROUP, cell >> 24, cell >> 16 & 255, cell >> 8 & 255, cell & 255,
+             GATE_LOG_GROUP);
+    buf_addf(b,
+             "    udp dport 53 tproxy ip to :53 meta mark set %u accept\n"
+             "    tcp dport 53 tproxy ip to :53 meta mark set %u accept\n"
+             "    ip daddr @hard goto deny\n"
+             "    tcp dport %d goto deny\n"
+             "    ip daddr . tcp dport @allow tproxy ip to :%d meta mark set %u accept\n"
+             "    goto deny\n"
+             "  }\n"
+             "  chain local_in { type filter hook input priority 0; policy drop;\n"
+             "    iifname \"cell0\" meta mark %u accept\n"
+             "  }\n"
+             "  chain no_forward { type filter hook forward priority 0; policy drop; }\n"
+             "  chain local_out { type filter hook output priority 0; policy drop;\n"
+             "    oifname \"cell0\" ip daddr %u.%u.%u.%u accept\n"
+             "  }\n"
+             "}\n",
+             GATE_MARK, GATE_MARK, POLICY_HARD_PORT, GATE_RELAY_PORT, GATE_MARK, GATE_MARK,
+             cell >> 24, cell >> 16 & 255, cell >> 8 & 255, cell & 255);
+}
+
+void ruleset_text(struct buf *b, uint32_t slot, const struct policy_table *t,
+                  const struct host_addrs *hosts)
+{
+    add_chains(b, slot);
+    add_hard(b, hosts);
+    add_allow(b, t);
+    buf_add(b, "", 1);
+}
+
+/* One transaction, all or nothing; a failure carries nft's first line. */
+static int run(const struct buf *text, const char *what, struct cella_error *err)
+{
+    struct nft_ctx *nft;
+    const char *said;
+    int r = 0;
+
+    if (text->oom)
+        return fail(err, -ENOMEM, "out of memory while writing the rule set");
+    nft = nft_ctx_new(NFT_CTX_DEFAULT);
+    if (!nft || nft_ctx_buffer_error(nft) || nft_ctx_buffer_output(nft)) {
+        nft_ctx_free(nft);
+        return fail(err, -ENOMEM, "libnftables gives no context");
+    }
+    if (nft_run_cmd_from_buffer(nft, text->ptr)) {
+        said = nft_ctx_get_error_buffer(nft);
+        r = fail(err, -EPROTO,
+                 "%s: nftables refused the rules: %.*s; nothing was changed. The kernel "
+                 "needs nft with inet, tproxy, reject, log and concatenated interval sets",
+                 what, said ? (int)strcspn(said, "\n") : 0, said ? said : "");
+    }
+    nft_ctx_free(nft);
+    return r;
+}
+
+int ruleset_load(uint32_t slot, const struct policy_table *t, const struct host_addrs *hosts,
+                 struct cella_error *err)
+{
+    auto_buf struct buf b = BUF_INIT;
+
+    ruleset_text(&b, slot, t, hosts);
+    return run(&b, "loading the rule set", err);
+}
+
+int ruleset_replace(const struct policy_table *t, const struct host_addrs *hosts,
+                    struct cella_error *err)
+{
+    auto_buf struct buf b = BUF_INIT;
+
+    buf_addf(&b, "flush set inet cella allow\nflush set inet cella hard\n");
+    add_hard(&b, hosts);
+    add_allow(&b, t);
+    buf_add(&b, "", 1);
+    return run(&b, "changing the rule set", err);
+}

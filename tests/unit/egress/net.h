@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * net - a private internet for the egress tests: a "host" namespace the test itself moves into, an
+ * uplink namespace with servers on documentation addresses, and cells. Nothing is connected to the
+ * machine's own network, so no test packet can leave it, whatever breaks.
+ */
+#ifndef EGRESS_TEST_NET_H
+#define EGRESS_TEST_NET_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include <cella/enforcer.h>
+
+/* Counters the servers keep; shared with the test. */
+struct sinks {
+    atomic_int conns;
+    atomic_llong bytes;
+    atomic_int datagrams;
+    atomic_int hold;  /* 1: the bulk server does not read */
+    char report[256]; /* what a probe wants to tell */
+};
+
+struct seen {
+    char kind[32], verdict[16], reason[32], rule[64], proto[16], dst[64], name[320];
+    int64_t port, gen, count, suppressed, tx, rx, qtype;
+};
+
+struct world {
+    int host_ns, uplink_ns, cell_ns[2];
+    pid_t server;
+    struct sinks *sinks;
+    struct seen seen[8192];
+    size_t n_seen;
+    int emit_result;
+    struct cella_host host;
+    const struct cella_enforcer_ops *ops;
+};
+extern struct world world;
+
+void world_up(void);
+void world_down(void);
+/* Runs fn in a child inside the namespace; returns its return value (0…255), -1 when it did not
+ * end. */
+int in_ns(int ns, int (*fn)(void *arg), void *arg);
+pid_t spawn_in_ns(int ns, int (*fn)(void *arg), void *arg);
+int wait_child(pid_t pid);
+
+/* Attaches cell `i` (slot i) with the document; aborts the test on failure. */
+void *attach_cell(int i, const char *document, struct cella_attached *ret);
+/* Lets the host loop run until nothing came for `ms`. */
+void host_turn(int ms);
+const struct seen *find_event(const char *kind, const char *reason, const char *dst, int port);
+void forget_events(void);
+
+/* Probes, for in_ns. */
+struct target {
+    const char *addr;
+    int port;
+    const char *data;
+    int expect; /* errno */
+};
+int probe_tcp(void *target);  /* errno of connect, 0 when it connected */
+int probe_echo(void *target); /* 0: `data` came back; else errno or 254 */
+int probe_udp(
+    void *target); /* errno of the answer to one datagram, 0: data came back, 253: silence */
+/* Sends one IPv4 or IPv6 packet out of eth0 as it is. */
+struct frame {
+    const uint8_t *ip;
+    size_t len;
+};
+int probe_frame(void *frame);
+size_t make_ip(uint8_t out[128], const char *src, const char *dst, uint8_t proto, const void *l4,
+               size_t len);
+
+#endif
