@@ -58,7 +58,8 @@ static inline int steal_fd(int *fd)
 int read_file_at(int dirfd, const char *path, size_t max, char **ret_text, size_t *ret_len);
 /* Writes a short control file (cgroup, proc) in one write(). */
 int write_file_at(int dirfd, const char *path, const char *text);
-/* Atomic replace: temporary file in the same directory, rename. */
+/* Atomic for readers: temporary file in the same directory, then put in place. Not durable before
+ * fsync. */
 int replace_file_at(int dirfd, const char *path, const char *text, size_t len, unsigned mode);
 int mkdir_p(const char *path, unsigned mode);
 /* Removes a tree without following links or crossing mounts. -ENOENT is success. */
