@@ -47,8 +47,8 @@ void audit_free(struct audit *a); /* without closing the chain: a later audit_op
 
 struct audit_verify_result {
     uint64_t lines;
-    int closed;            /* chain.close seen */
-    uint64_t first_bad;    /* 0 = verified; else line number of the first line that does not fit */
+    int closed;         /* chain.close seen */
+    uint64_t first_bad; /* 0 = verified; else line number of the first line that does not fit */
     char why[256];
     char head[65];
 };

@@ -14,15 +14,15 @@
 #include "json_at.h"
 
 struct config_plugin {
-    char *path;        /* as written, or resolved: a bare file name is looked up in the plugin directory */
-    char *pointer;     /* "/plugins/0", for later messages about its options */
-    json_t *options;   /* the "config" object (borrowed from the document); may be NULL */
+    char *path; /* as written, or resolved: a bare file name is looked up in the plugin directory */
+    char *pointer;   /* "/plugins/0", for later messages about its options */
+    json_t *options; /* the "config" object (borrowed from the document); may be NULL */
 };
 
 struct config_policy {
     char *name;
-    char *file;        /* absolute */
-    char *document;    /* its text */
+    char *file;     /* absolute */
+    char *document; /* its text */
 };
 
 struct config_limits {
@@ -32,40 +32,48 @@ struct config_limits {
 
 struct config_class {
     char *name, *pointer;
-    uint32_t floor;       /* enum cella_strength */
-    char **backends;      /* in order of preference; NULL = every loaded one, strongest first */
+    uint32_t floor;  /* enum cella_strength */
+    char **backends; /* in order of preference; NULL = every loaded one, strongest first */
     size_t n_backends;
-    char *policy;         /* "none", "deny" or a policy's name */
-    char *image;          /* default image, "host" */
-    struct config_limits limits; /* defaults filled in; 0 = no limit, possible for wall, idle and io only */
-    int best_effort;      /* accept limits that this host cannot enforce */
-    int on_gate_death;    /* 0 stop the cell (default) */
+    char *policy; /* "none", "deny" or a policy's name */
+    char *image;  /* default image, "host" */
+    /* defaults filled in; 0 = no limit, possible for wall, idle and io only */
+    struct config_limits limits;
+    int best_effort;   /* accept limits that this host cannot enforce */
+    int on_gate_death; /* 0 stop the cell (default) */
 };
 
 enum config_overflow { OVERFLOW_BLOCK = 1000, OVERFLOW_DROP = 2000, OVERFLOW_FAIL_CLOSED = 3000 };
 
 struct config_sink {
     char *name, *pointer;
-    json_t *options;   /* the entry's other members; NULL for the built-in default */
+    json_t *options;               /* the entry's other members; NULL for the built-in default */
     enum config_overflow overflow; /* default fail-closed */
 };
 
 struct config_mount_rule {
-    char *path;        /* absolute host path that may be mounted although it is in the refused set */
+    char *path; /* absolute host path that may be mounted although it is in the refused set */
     int writable;
 };
 
 struct config {
-    struct json_at doc;    /* root NULL for the built-in default */
-    char *file;            /* NULL for the built-in default */
-    char *state_dir;       /* default /var/lib/cella */
-    char *uplink;          /* network namespace the gates dial from: path such as /run/netns/x; NULL = host's */
-    struct config_plugin *plugins; size_t n_plugins;   /* in-tree ones are always known by bare name */
-    struct config_policy *policies; size_t n_policies;
-    struct config_class *classes; size_t n_classes;
-    struct config_sink *sinks; size_t n_sinks;         /* default: audit-jsonl in <state_dir>/audit */
-    char **deciders; size_t n_deciders;                /* names of decider plugins, in order */
-    struct config_mount_rule *mounts; size_t n_mounts;
+    struct json_at doc; /* root NULL for the built-in default */
+    char *file;         /* NULL for the built-in default */
+    char *state_dir;    /* default /var/lib/cella */
+    /* network namespace the gates dial from: path such as /run/netns/x; NULL = host's */
+    char *uplink;
+    struct config_plugin *plugins;
+    size_t n_plugins; /* in-tree ones are always known by bare name */
+    struct config_policy *policies;
+    size_t n_policies;
+    struct config_class *classes;
+    size_t n_classes;
+    struct config_sink *sinks;
+    size_t n_sinks; /* default: audit-jsonl in <state_dir>/audit */
+    char **deciders;
+    size_t n_deciders; /* names of decider plugins, in order */
+    struct config_mount_rule *mounts;
+    size_t n_mounts;
 };
 
 /* file NULL: CELLA_CONFIG, else /etc/cella/cella.json when it exists, else the built-in default. */
@@ -82,7 +90,7 @@ int option_set_parse(const struct cella_option *table, uint32_t n, uint32_t stri
 const struct cella_options *option_set_get(const struct option_set *s);
 void option_set_free(struct option_set *s);
 
-const char *strength_name(uint32_t strength);         /* "process", …; "unknown" */
+const char *strength_name(uint32_t strength); /* "process", …; "unknown" */
 int strength_parse(const char *s, uint32_t *ret);
 
 #endif

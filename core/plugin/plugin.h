@@ -28,11 +28,13 @@ struct plugin {
     char *path;
     uint16_t kind;
     uint32_t note_minor, note_min_host_minor;
-    uint32_t table_size;     /* as the plugin states it */
+    uint32_t table_size; /* as the plugin states it */
     const char *name, *version, *summary;
-    const struct cella_option *options; uint32_t n_options, option_stride;
-    const struct cella_method *methods; uint32_t n_methods, method_stride;
-    union {                  /* zero-extended copies */
+    const struct cella_option *options;
+    uint32_t n_options, option_stride;
+    const struct cella_method *methods;
+    uint32_t n_methods, method_stride;
+    union { /* zero-extended copies */
         struct cella_backend_ops backend;
         struct cella_enforcer_ops enforcer;
         struct cella_decider_ops decider;
@@ -41,7 +43,8 @@ struct plugin {
     } ops;
     struct method_set *method_set; /* parsed signatures */
     void *dl;
-    struct plugin_runtime *rt; /* what the host has learned about it; NULL is allowed (a table made by a test) */
+    /* what the host has learned about it; NULL is allowed (a table made by a test) */
+    struct plugin_runtime *rt;
 };
 
 /* Reads the note only; nothing of the object runs. `path` absolute. */
@@ -66,17 +69,28 @@ void watchdog_leave(void);
 int plugin_stdio_guard(void);
 
 /* ---- backend instance with its lifecycle state ---- */
-enum backend_state { BACKEND_NONE, BACKEND_CREATED, BACKEND_RUNNING, BACKEND_PAUSED, BACKEND_STOPPED };
+enum backend_state {
+    BACKEND_NONE,
+    BACKEND_CREATED,
+    BACKEND_RUNNING,
+    BACKEND_PAUSED,
+    BACKEND_STOPPED
+};
 struct backend {
     struct plugin *plugin;
     const struct cella_host *host;
     void *self;
     enum backend_state state;
 };
-struct capability { char name[48]; uint32_t answer; char reason[256]; };
+struct capability {
+    char name[48];
+    uint32_t answer;
+    char reason[256];
+};
 struct probe_result {
     struct cella_probe probe;
-    struct capability caps[48]; size_t n_caps;
+    struct capability caps[48];
+    size_t n_caps;
 };
 int backend_probe(struct plugin *p, const struct cella_host *host, struct probe_result *ret,
                   struct cella_error *err);
@@ -101,12 +115,13 @@ struct enforcer {
 int enforcer_probe(struct plugin *p, const struct cella_host *host, struct probe_result *ret,
                    struct cella_error *err);
 int enforcer_check(struct plugin *p, const struct cella_policy *policy, struct cella_error *err);
-int enforcer_attach(struct plugin *p, const struct cella_host *host, const struct cella_attach *attach,
-                    struct enforcer *ret, struct cella_attached *ret_attached, struct cella_error *err);
+int enforcer_attach(struct plugin *p, const struct cella_host *host,
+                    const struct cella_attach *attach, struct enforcer *ret,
+                    struct cella_attached *ret_attached, struct cella_error *err);
 int enforcer_apply(struct enforcer *e, const struct cella_policy *policy, struct cella_applied *ret,
                    struct cella_error *err);
-int enforcer_phase(struct enforcer *e, const char *phase, uint64_t generation, struct cella_applied *ret,
-                   struct cella_error *err);
+int enforcer_phase(struct enforcer *e, const char *phase, uint64_t generation,
+                   struct cella_applied *ret, struct cella_error *err);
 int enforcer_report(struct enforcer *e, void *ctx, void (*flow)(void *, const struct cella_flow *),
                     struct cella_error *err);
 void enforcer_detach(struct enforcer *e);
@@ -114,17 +129,22 @@ int enforcer_reap(struct plugin *p, const struct cella_host *host, const struct 
                   struct cella_error *err);
 
 /* ---- deciders: the whole chain; fills one verdict. n == 0 gives ALLOW with rule "no-decider" ---- */
-struct decider { struct plugin *plugin; void *self; };
-int decider_create(struct plugin *p, const struct cella_host *host, const struct cella_options *options,
-                   struct decider *ret, struct cella_error *err);
+struct decider {
+    struct plugin *plugin;
+    void *self;
+};
+int decider_create(struct plugin *p, const struct cella_host *host,
+                   const struct cella_options *options, struct decider *ret,
+                   struct cella_error *err);
 void decider_destroy(struct decider *d);
 void deciders_decide(struct decider *chain, size_t n, const struct cella_request *request,
                      struct cella_verdict *ret_verdict, const char **ret_decider);
 
 /* ---- sinks ---- */
-int sink_open(const struct plugin *p, const struct cella_host *host, const struct cella_options *options,
-              void **ret_self, struct cella_error *err);
-int sink_event(const struct plugin *p, void *self, const struct cella_record *record, struct cella_error *err);
+int sink_open(const struct plugin *p, const struct cella_host *host,
+              const struct cella_options *options, void **ret_self, struct cella_error *err);
+int sink_event(const struct plugin *p, void *self, const struct cella_record *record,
+               struct cella_error *err);
 int sink_flush(const struct plugin *p, void *self, struct cella_error *err);
 void sink_close(const struct plugin *p, void *self);
 

@@ -125,9 +125,9 @@ struct cella_error {
  * defaults and hands the values over as struct cella_options. The table is static.
  */
 enum cella_option_type {
-    CELLA_OPT_BOOL = 1000,     /* i64: 0 or 1 */
-    CELLA_OPT_INT = 2000,      /* i64 within [min, max] */
-    CELLA_OPT_SIZE = 3000,     /* i64 bytes within [min, max]; text such as "64M" (powers of 1024) */
+    CELLA_OPT_BOOL = 1000, /* i64: 0 or 1 */
+    CELLA_OPT_INT = 2000,  /* i64 within [min, max] */
+    CELLA_OPT_SIZE = 3000, /* i64 bytes within [min, max]; text such as "64M" (powers of 1024) */
     CELLA_OPT_DURATION = 4000, /* i64 nanoseconds within [min, max]; text such as "250ms", "10m" */
     CELLA_OPT_STRING = 5000,   /* str */
     CELLA_OPT_ENUM = 6000,     /* str, one of the '|'-separated words of `choices` */

@@ -47,8 +47,9 @@ enum cella_strength {
 };
 
 enum cella_net_need {
-    CELLA_NET_NETNS = 1000, /* wants spec.borrow_netns_fd: the cell's network namespace, link inside */
-    CELLA_NET_TAP = 2000    /* wants spec.own_tap_fd */
+    /* wants spec.borrow_netns_fd: the cell's network namespace, link inside */
+    CELLA_NET_NETNS = 1000,
+    CELLA_NET_TAP = 2000 /* wants spec.own_tap_fd */
 };
 
 enum cella_root_need {
@@ -71,11 +72,11 @@ struct cella_probe {
 
 /* 0 in a member = no limit of that kind asked for. */
 struct cella_limits {
-    struct cella_hdr hdr;     /* CELLA_KIND_LIMITS */
-    uint64_t memory_bytes;    /* RAM; swap is always off for a cell */
-    uint64_t disk_bytes;      /* writable layer */
-    uint64_t cpu_millis;      /* 1000 = one CPU */
-    uint64_t pids;            /* tasks, not counting the agent */
+    struct cella_hdr hdr;  /* CELLA_KIND_LIMITS */
+    uint64_t memory_bytes; /* RAM; swap is always off for a cell */
+    uint64_t disk_bytes;   /* writable layer */
+    uint64_t cpu_millis;   /* 1000 = one CPU */
+    uint64_t pids;         /* tasks, not counting the agent */
     uint64_t io_read_bps, io_write_bps;
 };
 
@@ -84,7 +85,7 @@ enum cella_mount_type {
     CELLA_MOUNT_TMPFS = 2000 /* empty, `size_bytes` limit */
 };
 #define CELLA_MOUNT_WRITABLE 1u /* default is read-only */
-#define CELLA_MOUNT_IMAGE 2u    /* part of the image: shown as the image's, owner ids mapped if possible */
+#define CELLA_MOUNT_IMAGE 2u    /* part of the image; owner ids mapped if possible */
 #define CELLA_MOUNT_FILE 4u     /* source is a regular file */
 
 struct cella_mount {
@@ -99,18 +100,18 @@ struct cella_mount {
 #define CELLA_SPEC_BEST_EFFORT 2u
 
 struct cella_spec {
-    struct cella_hdr hdr;   /* CELLA_KIND_SPEC; hdr.flags: CELLA_SPEC_* */
-    const char *cell_id;    /* [a-z0-9]{12}, unique on the host; use it to name host objects */
-    const char *hostname;   /* for the cell */
-    const char *root;       /* directory or image, by probe.root_need; never written to */
-    const char *scratch;    /* directory of this cell, mode 0700, exists; the core removes it after
+    struct cella_hdr hdr; /* CELLA_KIND_SPEC; hdr.flags: CELLA_SPEC_* */
+    const char *cell_id;  /* [a-z0-9]{12}, unique on the host; use it to name host objects */
+    const char *hostname; /* for the cell */
+    const char *root;     /* directory or image, by probe.root_need; never written to */
+    const char *scratch;  /* directory of this cell, mode 0700, exists; the core removes it after
                                destroy() or reap() */
-    uint32_t uid_base;      /* first host id of this cell's range; 0 in the cell maps to it */
-    uint32_t uid_count;     /* length of the range, at least 65536 */
+    uint32_t uid_base;    /* first host id of this cell's range; 0 in the cell maps to it */
+    uint32_t uid_count;   /* length of the range, at least 65536 */
     int32_t borrow_userns_fd; /* the cell's user namespace (already mapped as above), or -1 */
-    int32_t borrow_netns_fd;  /* the cell's network namespace, owned by that user namespace, or -1 */
-    int32_t own_tap_fd;       /* or -1 */
-    int32_t borrow_agent_fd;  /* sealed memfd with the agent program (static ELF) */
+    int32_t borrow_netns_fd; /* the cell's network namespace, owned by that user namespace, or -1 */
+    int32_t own_tap_fd;      /* or -1 */
+    int32_t borrow_agent_fd; /* sealed memfd with the agent program (static ELF) */
     const struct cella_mount *mounts; /* in mount order */
     uint32_t n_mounts;
     uint32_t mount_stride;
@@ -123,7 +124,7 @@ struct cella_started {
     int32_t borrow_exit_fd; /* readable (poll) when the cell has ended; the plugin keeps it until
                                destroy(). A pidfd is fine. */
     uint32_t reserved0;
-    uint64_t host_pid;      /* leading host process of the cell, for display */
+    uint64_t host_pid; /* leading host process of the cell, for display */
 };
 
 #define CELLA_LIMIT_HIT_MEMORY 1u /* something in the cell was killed for memory */
@@ -131,7 +132,7 @@ struct cella_started {
 #define CELLA_LIMIT_HIT_DISK 4u   /* the writable layer is full */
 
 struct cella_stats {
-    struct cella_hdr hdr;   /* CELLA_KIND_STATS */
+    struct cella_hdr hdr; /* CELLA_KIND_STATS */
     uint64_t cpu_user_ns, cpu_system_ns;
     uint64_t memory_bytes, memory_peak_bytes;
     uint64_t pids, pids_peak;
@@ -140,17 +141,18 @@ struct cella_stats {
     uint64_t oom_kills;    /* since create */
     uint64_t pids_refused; /* forks refused, since create */
     uint32_t limit_hit;    /* CELLA_LIMIT_HIT_* seen since create */
-    uint32_t unknown;      /* bit n set: member n (0 = cpu_user_ns … 10 = pids_refused) not measured */
+    uint32_t unknown; /* bit n set: member n (0 = cpu_user_ns … 10 = pids_refused) not measured */
 };
 
 struct cella_snapshot {
-    struct cella_hdr hdr; /* CELLA_KIND_SNAPSHOT */
+    struct cella_hdr hdr;  /* CELLA_KIND_SNAPSHOT */
     int32_t borrow_dir_fd; /* empty directory to write to, or the one to read from */
     uint32_t reserved0;
 };
 
 enum cella_stop_how {
-    CELLA_STOP_GRACEFUL = 1000, /* the core has already asked the agent; wait up to the timeout, then kill */
+    /* the core has already asked the agent; wait up to the timeout, then kill */
+    CELLA_STOP_GRACEFUL = 1000,
     CELLA_STOP_KILL = 2000
 };
 
@@ -158,7 +160,7 @@ struct cella_backend_ops {
     struct cella_hdr hdr; /* CELLA_KIND_BACKEND */
     const char *name;     /* [a-z][a-z0-9-]*, the name in the config */
     const char *version;
-    const char *summary;  /* one line: the boundary and its mechanism */
+    const char *summary;                /* one line: the boundary and its mechanism */
     const struct cella_option *options; /* may be NULL when n_options is 0 */
     uint32_t n_options, option_stride;
     const struct cella_method *methods; /* typed methods, self = instance */
@@ -195,7 +197,8 @@ struct cella_backend_ops {
     int (*snapshot)(void *self, const struct cella_snapshot *snapshot, struct cella_error *err);
     int (*restore)(const struct cella_host *host, const struct cella_spec *spec,
                    const struct cella_snapshot *snapshot, void **ret_self, struct cella_error *err);
-    int (*fork)(void *self, const struct cella_spec *child, void **ret_self, struct cella_error *err);
+    int (*fork)(void *self, const struct cella_spec *child, void **ret_self,
+                struct cella_error *err);
     /* Optional: -EOPNOTSUPP. Re-adopts a cell whose host process was replaced. */
     int (*recover)(const struct cella_host *host, const struct cella_spec *spec, void **ret_self,
                    struct cella_error *err);

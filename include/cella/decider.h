@@ -56,8 +56,8 @@ struct cella_decider_ops {
     int (*create)(const struct cella_host *host, const struct cella_options *options,
                   void **ret_self, struct cella_error *err);
     /* Required. */
-    int (*decide)(void *self, const struct cella_request *request, struct cella_verdict *ret_verdict,
-                  struct cella_error *err);
+    int (*decide)(void *self, const struct cella_request *request,
+                  struct cella_verdict *ret_verdict, struct cella_error *err);
     /* Required. NULL-safe. */
     void (*destroy)(void *self);
 };

@@ -36,33 +36,33 @@ enum cella_link_kind {
 };
 
 struct cella_policy {
-    struct cella_hdr hdr;         /* CELLA_KIND_POLICY */
-    const char *name;             /* for events and messages: "deny", a file name */
-    struct cella_span document;   /* JSON text of the policy document; empty or "{}" = deny all */
-    struct cella_span ceiling;    /* JSON text of the operator's layer; empty = no further ceiling */
-    uint64_t generation;          /* stamped on flows and events */
+    struct cella_hdr hdr;       /* CELLA_KIND_POLICY */
+    const char *name;           /* for events and messages: "deny", a file name */
+    struct cella_span document; /* JSON text of the policy document; empty or "{}" = deny all */
+    struct cella_span ceiling;  /* JSON text of the operator's layer; empty = no further ceiling */
+    uint64_t generation;        /* stamped on flows and events */
 };
 
 struct cella_attach {
-    struct cella_hdr hdr;      /* CELLA_KIND_ATTACH */
-    const char *cell_id;       /* [a-z0-9]{12} */
-    const char *scratch;       /* directory of this cell, exists, mode 0700 */
-    uint32_t link;             /* enum cella_link_kind */
-    uint32_t slot;             /* 0…4095, unique among live cells: addresses derive from it */
-    int32_t borrow_netns_fd;   /* the cell's network namespace for CELLA_LINK_NETNS, else -1 */
-    int32_t borrow_uplink_fd;  /* network namespace to dial from; -1 = the host's own */
+    struct cella_hdr hdr;     /* CELLA_KIND_ATTACH */
+    const char *cell_id;      /* [a-z0-9]{12} */
+    const char *scratch;      /* directory of this cell, exists, mode 0700 */
+    uint32_t link;            /* enum cella_link_kind */
+    uint32_t slot;            /* 0…4095, unique among live cells: addresses derive from it */
+    int32_t borrow_netns_fd;  /* the cell's network namespace for CELLA_LINK_NETNS, else -1 */
+    int32_t borrow_uplink_fd; /* network namespace to dial from; -1 = the host's own */
     const struct cella_policy *policy;
     const struct cella_options *options;
 };
 
 struct cella_attached {
-    struct cella_hdr hdr;  /* CELLA_KIND_ATTACHED */
-    int32_t own_tap_fd;    /* CELLA_LINK_TAP: the caller takes it; else -1 */
+    struct cella_hdr hdr; /* CELLA_KIND_ATTACHED */
+    int32_t own_tap_fd;   /* CELLA_LINK_TAP: the caller takes it; else -1 */
     uint32_t reserved0;
-    char address[48];      /* the cell's address with prefix length, "" for none */
-    char gateway[48];      /* also the cell's resolver, "" for none */
-    uint8_t mac[8];        /* first 6 bytes */
-    uint64_t gate_pid;     /* 0 = none */
+    char address[48];       /* the cell's address with prefix length, "" for none */
+    char gateway[48];       /* also the cell's resolver, "" for none */
+    uint8_t mac[8];         /* first 6 bytes */
+    uint64_t gate_pid;      /* 0 = none */
     int32_t borrow_exit_fd; /* readable when the gate has died; -1 = none. Valid until detach */
     uint32_t reserved1;
 };
@@ -75,11 +75,11 @@ struct cella_applied {
 
 /* One line of report(): accounting per rule and destination. */
 struct cella_flow {
-    struct cella_hdr hdr; /* CELLA_KIND_FLOW */
-    const char *rule;     /* id of the rule or reason of the denial */
+    struct cella_hdr hdr;    /* CELLA_KIND_FLOW */
+    const char *rule;        /* id of the rule or reason of the denial */
     const char *destination; /* address or name, with port */
     const char *proto;
-    uint64_t allowed, denied; /* attempts */
+    uint64_t allowed, denied;    /* attempts */
     uint64_t tx_bytes, rx_bytes; /* from and to the cell */
 };
 

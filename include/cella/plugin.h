@@ -71,7 +71,10 @@ typedef const void *(*cella_plugin_entry_fn)(void);
     }                                                                                              \
     static const struct cella_elf_note cella_note_                                                 \
         __attribute__((used, section(".note.cella"), aligned(4))) = {                              \
-            6, sizeof(struct cella_note), CELLA_NOTE_TYPE, {'c', 'e', 'l', 'l', 'a', 0, 0, 0},     \
+            6,                                                                                     \
+            sizeof(struct cella_note),                                                             \
+            CELLA_NOTE_TYPE,                                                                       \
+            {'c', 'e', 'l', 'l', 'a', 0, 0, 0},                                                    \
             {CELLA_NOTE_MAGIC, (uint16_t)(kind_), CELLA_ABI_MAJOR, CELLA_ABI_MINOR,                \
              (min_host_minor_)}};
 

@@ -47,8 +47,7 @@ struct cella_sink_ops {
     void (*close)(void *self);
 };
 
-#define CELLA_SINK_OPS_BASELINE                                                                    \
-    (__builtin_offsetof(struct cella_sink_ops, close) + sizeof(void *))
+#define CELLA_SINK_OPS_BASELINE (__builtin_offsetof(struct cella_sink_ops, close) + sizeof(void *))
 
 #ifdef __cplusplus
 }
