@@ -100,7 +100,8 @@ void cell_init(struct cell *c)
 {
     memset(c, 0, sizeof(*c));
     random_id(c->id);
-    snprintf(c->dir, sizeof(c->dir), "/run/cella-test.XXXXXX");
+    snprintf(c->dir, sizeof(c->dir), "%s/cella-test.XXXXXX",
+             getenv("CELLA_TEST_DIR") ? getenv("CELLA_TEST_DIR") : "/run");
     if (!mkdtemp(c->dir))
         abort();
     chmod(c->dir, 0755);
