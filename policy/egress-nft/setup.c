@@ -137,7 +137,8 @@ static int begin(struct job *j, struct cella_error *err)
 
     if (r < 0)
         return r;
-    j->uplink_fd = fcntl(FD_UPLINK, F_GETFD) < 0 ? j->home_fd : FD_UPLINK;
+    if (j->uplink_fd < 0)
+        j->uplink_fd = j->home_fd;
     r = read_table(j, err);
     return r < 0 ? r : read_hosts(j, err);
 }
@@ -355,6 +356,8 @@ int main(int argc, char **argv)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     job.home_fd = job.gate_fd = job.tap_fd = -1;
+    /* Before anything is opened: an absent descriptor's number would be taken. */
+    job.uplink_fd = fcntl(FD_UPLINK, F_GETFD) < 0 ? -1 : FD_UPLINK;
     r = run(argc, argv, &job, err);
     if (r < 0) {
         m.type = CTL_ERROR;
