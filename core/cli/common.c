@@ -101,7 +101,7 @@ void human_size(uint64_t bytes, char out[32])
 void human_time(uint64_t ns, char out[32])
 {
     if (ns < 1000000000u)
-        snprintf(out, 32, "%.1fms", (double)ns / 1e6);
+        snprintf(out, 32, "%.4gms", (double)ns / 1e6);
     else if (ns % 1000000000u == 0)
         snprintf(out, 32, "%llus", (unsigned long long)(ns / 1000000000u));
     else

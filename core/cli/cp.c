@@ -90,7 +90,7 @@ static int get_to_fd(struct job *j, const char *remote, int fd)
     uint64_t size;
     int r = operation(j, CELLA_OP_GET, remote, NULL, -1, fd, 0, &end);
 
-    if (r == 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+    if (r == 0 && fd > 2 && fstat(fd, &st) == 0 &&
         field_get_u64(end.payload, end.len, CELLA_TAG_SIZE, &size) == 0 &&
         (uint64_t)st.st_size != size)
         r = fail(cli_err, -EIO, "%s in the cell: %lld bytes arrived, the cell says it sent %llu",

@@ -17,7 +17,9 @@
 #include <sys/statfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <linux/kvm.h>
 #include <linux/magic.h>
+#include <sys/ioctl.h>
 
 #include "cli.h"
 #include "plugin.h"
@@ -227,6 +229,16 @@ static json_t *cgroup_controllers(void)
     return out;
 }
 
+/* The node alone says nothing. */
+static int kvm_works(void)
+{
+    auto_close int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+
+    auto_close int vm = fd >= 0 ? ioctl(fd, KVM_CREATE_VM, 0) : -1;
+
+    return vm >= 0;
+}
+
 static json_t *check_kernel(void)
 {
     static const struct {
@@ -236,7 +248,7 @@ static json_t *check_kernel(void)
                     {"cgroup namespaces", "/proc/self/ns/cgroup"},
                     {"network namespaces", "/proc/self/ns/net"},
                     {"seccomp", "/proc/sys/kernel/seccomp/actions_avail"},
-                    {"kvm", "/dev/kvm"},
+
                     {"nftables", "/proc/sys/net/netfilter"},
                     {"overlayfs", "/sys/module/overlay"},
                     {"memory pressure", "/proc/pressure/memory"}};
@@ -256,6 +268,7 @@ static json_t *check_kernel(void)
             strstr(fs, "overlay"))
             json_object_set_new(list, "overlayfs", json_true());
     }
+    json_object_set_new(list, "kvm", json_boolean(kvm_works()));
     json_object_set_new(out, "features", list);
     return out;
 }

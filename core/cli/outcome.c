@@ -101,9 +101,12 @@ static int say_limits(const struct options *o, const json_t *summary, const json
     if (limit_was_hit(summary, "memory")) {
         killed = status == CLI_KILLED || !strcmp(json_str(summary, "ended"), "memory");
         limit_text(o->memory, created, "memory", 1, text);
-        cli_say("%s memory limit%s reached (%lld %s killed)",
-                killed ? "killed:" : "limit hit:", text, (long long)(kills ? kills : 1),
-                kills > 1 ? "processes" : "process");
+        if (killed)
+            cli_say("killed: memory limit%s reached (%lld %s killed)", text,
+                    (long long)(kills ? kills : 1), kills > 1 ? "processes" : "process");
+        else
+            cli_say("limit hit: memory%s: %lld %s killed", text, (long long)(kills ? kills : 1),
+                    kills > 1 ? "processes" : "process");
     }
     if (limit_was_hit(summary, "pids")) {
         limit_text(o->pids, created, "pids", 0, text);

@@ -152,12 +152,18 @@ static int run_summary(struct run *run)
     return 0;
 }
 
-static void print_summary(const struct run *run)
+/* The cell was removed by our "rm" after the command had ended by itself: say that, and how. */
+static void print_summary(const struct run *run, int status, int sig)
 {
     json_t *line = json_object();
     auto_free char *text = NULL;
 
     json_object_update(line, run->summary);
+    if (run->end.type == CELLA_FRAME_EXIT && !strcmp(json_str(line, "ended"), "stop")) {
+        json_object_set_new(line, "ended", json_string("exit"));
+        json_object_set_new(line, "status", json_integer(sig ? 0 : status));
+        json_object_set_new(line, "signal", json_integer(sig));
+    }
     json_object_set(line, "cell", run->created);
     text = json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII);
     if (text)
@@ -177,7 +183,7 @@ static int run_finish(struct run *run)
     if (r < 0)
         return r;
     if (run->o->json)
-        print_summary(run);
+        print_summary(run, status, sig);
     if (run->session < 0 && run->session != -EPIPE)
         return run->session;
     return summary_status(run->o, run->summary, run->created, status);
