@@ -61,18 +61,6 @@ uint32_t session_errno(const struct session_end *end);
 int summary_status(const struct options *o, const json_t *summary, const json_t *created,
                    int status);
 
-/* ---- cp ---- */
-/* Entry names from a cell: one component, not "." or "..". */
-int cp_name_safe(const char *name, size_t len);
-struct cp_entry {
-    char name[256];
-    uint32_t type, mode;
-    uint64_t size;
-};
-/* Parses the bytes of LIST; calls `each` per entry. -EBADMSG with words. */
-int cp_list_parse(const uint8_t *p, size_t len, int (*each)(void *ctx, const struct cp_entry *e),
-                  void *ctx, struct cella_error *err);
-
 int verb_run(const struct options *o, int argc, char **argv);
 int verb_create(const struct options *o, int argc, char **argv);
 int verb_start(const struct options *o, int argc, char **argv);

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "cli.h"
+#include "cp_list.h"
 
 #define DEPTH_MAX 64
 #define LIST_MAX (64u << 20)

@@ -5,7 +5,7 @@
  * cp_list - what a cell says is in a directory of its. Every byte is the cell's: an entry's name
  * becomes a name on the host, so it must be one component. Threads: none.
  */
-#include "cli.h"
+#include "cp_list.h"
 
 #define ENTRY_MAX 65536u
 #define ENTRIES_MAX 100000u
@@ -28,9 +28,10 @@ static int entry_parse(const uint8_t *p, size_t len, struct cp_entry *e, struct 
         field_get_u32(p, len, CELLA_TAG_TYPE, &e->type) < 0)
         return fail(err, -EBADMSG, "the cell's listing is malformed");
     if (!cp_name_safe(name, n)) {
-        auto_free char *safe = safe_string(name, n > 100 ? 100 : n);
-        return fail(err, -EBADMSG,
-                    "the cell lists a file named \"%s\", which is no file name; refused", safe);
+        auto_buf struct buf safe = BUF_INIT;
+        buf_json_string(&safe, name, n > 100 ? 100 : n);
+        return fail(err, -EBADMSG, "the cell lists a file named %s, which is no file name; refused",
+                    safe.ptr ? safe.ptr : "?");
     }
     memcpy(e->name, name, n);
     e->name[n] = 0;
