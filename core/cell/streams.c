@@ -205,7 +205,7 @@ int relay_open(struct warden *w, struct peer *p, uint32_t stream, const uint8_t 
     if (!stream || relay_find(p, stream))
         return -EPROTO;
     if (w->state != W_RUNNING || w->ended || w->stopping) {
-        refuse(p, stream, -EPIPE,
+        refuse(p, stream, w->state == W_PAUSED ? -EBUSY : -ENOTCONN,
                w->state == W_PAUSED ? "the cell is paused; resume it first"
                                     : "the cell is not running");
         return 0;
