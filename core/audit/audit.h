@@ -34,11 +34,12 @@ int audit_open(const char *dir, const char *cell_id, const struct cella_host *ho
                const struct audit_sink *sinks, size_t n_sinks, struct audit **ret,
                struct cella_error *err);
 /* 0; or -errno when a fail-closed sink failed: the caller must refuse and stop the cell. */
+/* Kinds "chain.*" and "audit.*" are the audit's own (-EPERM). */
 int audit_event(struct audit *a, const struct cella_event *event, struct cella_error *err);
 /* Convenience: name, type letter, value triples: audit_emit(a, err, "cell.exec", "s:cwd", cwd,
    "i:status", (int64_t)3, "b:tty", 1, NULL). NULL strings are left out. */
 int audit_emit(struct audit *a, struct cella_error *err, const char *kind, ...);
-/* One event on the host's chain (locked append). */
+/* One event on the host's chain (locked append). "cell.open" and "cell.close" are the audit's own there (-EPERM). */
 int audit_host_emit(struct audit *a, struct cella_error *err, const char *kind, ...);
 void audit_head(const struct audit *a, uint64_t *ret_seq, char ret_hex[65]);
 /* chain.close, signed head, host chain's cell.close. Flushes. */
@@ -52,8 +53,13 @@ struct audit_verify_result {
     char why[256];
     char head[65];
 };
-/* Verifies one chain file against the public key and head in `dir` (NULL: only what the file holds). */
+/* Verifies one chain file against the public key, head and state in `dir` (NULL: only what the file holds). 0 with
+   *ret filled, also when the file is bad; -errno when it cannot be read. `why` may hold a remark on a good file. */
 int audit_verify(const char *dir, const char *file, struct audit_verify_result *ret,
                  struct cella_error *err);
+/* Verifies that the cells' files in `cells_dir` (<cell>.jsonl) have the first and last lines that the host's chain
+   recorded; a file that is gone is a mismatch. Lines are those of `host_file`, itself not verified here. */
+int audit_verify_host_links(const char *host_file, const char *cells_dir, struct audit_verify_result *ret,
+                            struct cella_error *err);
 
 #endif

@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * audit: what a chain begins, goes on and ends with; crashes at every point of a record; each
+ * overflow rule; many writers of the host's chain. Whatever happens, the verifier must find the
+ * files good.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+#undef fail /* util.h has its own */
+
+#include "chain.h"
+#include "fake_sink.h"
+
+static char dir[64];
+static struct fake fa, fb;
+static struct audit_sink sinks[2];
+
+static int setup(void **state)
+{
+    char path[96];
+
+    (void)state;
+    strcpy(dir, "/tmp/cella-test-audit-XXXXXX");
+    if (!mkdtemp(dir))
+        return -1;
+    snprintf(path, sizeof(path), "%s/a", dir);
+    fake_init(&fa, "fake-a", path);
+    snprintf(path, sizeof(path), "%s/b", dir);
+    fake_init(&fb, "fake-b", path);
+    sinks[0] = (struct audit_sink){.plugin = &fa.plugin, .overflow = OVERFLOW_FAIL_CLOSED};
+    sinks[1] = (struct audit_sink){.plugin = &fb.plugin, .overflow = OVERFLOW_FAIL_CLOSED};
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return remove_tree_at(AT_FDCWD, dir);
+}
+
+static struct audit *open_chain(const char *cell, size_t n)
+{
+    struct audit *a = NULL;
+    struct errbuf eb;
+
+    if (audit_open(dir, cell, NULL, sinks, n, &a, errbuf_init(&eb)) < 0)
+        print_error("%s\n", eb.text);
+    assert_non_null(a);
+    return a;
+}
+
+static void emit(struct audit *a, int expected)
+{
+    struct errbuf eb;
+    int r = audit_emit(a, errbuf_init(&eb), "cell.exec", "s:cwd", "/tmp", "i:status", (int64_t)3,
+                       "b:tty", 1, "s:absent", NULL, NULL);
+
+    if (r != expected)
+        print_error("%s\n", eb.text);
+    assert_int_equal(r, expected);
+}
+
+static void close_chain(struct audit *a)
+{
+    struct errbuf eb;
+
+    if (audit_close(a, errbuf_init(&eb)) < 0) {
+        print_error("%s\n", eb.text);
+        assert_true(0);
+    }
+    audit_free(a);
+}
+
+static struct audit_verify_result verify(const struct fake *f, const char *chain)
+{
+    struct audit_verify_result res;
+    struct errbuf eb;
+    char file[192];
+
+    snprintf(file, sizeof(file), "%s/%s.jsonl", f->dir, chain);
+    if (audit_verify(dir, file, &res, errbuf_init(&eb)) < 0) {
+        print_error("%s\n", eb.text);
+        assert_true(0);
+    }
+    return res;
+}
+
+static void assert_good(const struct fake *f, const char *chain, uint64_t lines, int closed)
+{
+    struct audit_verify_result res = verify(f, chain);
+
+    if (res.first_bad)
+        print_error("%s: line %llu: %s\n", chain, (unsigned long long)res.first_bad, res.why);
+    assert_int_equal(res.first_bad, 0);
+    if (lines)
+        assert_int_equal(res.lines, lines);
+    assert_int_equal(res.closed, closed);
+}
+
+/* Line `n` (from 1) of a chain's file, as JSON. */
+static json_t *line_of(const struct fake *f, const char *chain, unsigned n)
+{
+    auto_free char *text = NULL;
+    char file[192], *p;
+    size_t len;
+    json_t *o;
+
+    snprintf(file, sizeof(file), "%s/%s.jsonl", f->dir, chain);
+    assert_int_equal(read_file_at(AT_FDCWD, file, 1 << 24, &text, &len), 0);
+    for (p = text; n > 1; n--)
+        p = strchr(p, '\n') + 1;
+    *strchr(p, '\n') = 0;
+    o = json_loads(p, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(o);
+    return o;
+}
+
+static const char *kind_of(const struct fake *f, const char *chain, unsigned n)
+{
+    static char kind[64];
+    json_t *o = line_of(f, chain, n);
+
+    snprintf(kind, sizeof(kind), "%s", json_string_value(json_object_get(o, "kind")));
+    json_decref(o);
+    return kind;
+}
+
+static int64_t int_of(const struct fake *f, const char *chain, unsigned n, const char *key)
+{
+    json_t *o = line_of(f, chain, n);
+    int64_t v = json_integer_value(json_object_get(o, key));
+
+    json_decref(o);
+    return v;
+}
+
+static int exists(const char *name)
+{
+    char path[192];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void test_life(void **state)
+{
+    struct audit *a = open_chain("abc", 1);
+    struct audit_verify_result res;
+    struct errbuf eb;
+    uint64_t seq;
+    char hex[65];
+    json_t *o;
+
+    (void)state;
+    assert_good(&fa, "abc", 1, 0);
+    emit(a, 0);
+    emit(a, 0);
+    assert_good(&fa, "abc", 3, 0); /* while it is written */
+    audit_head(a, &seq, hex);
+    assert_int_equal(seq, 3);
+    assert_string_equal(verify(&fa, "abc").head, hex);
+    assert_int_equal(audit_host_emit(a, errbuf_init(&eb), "gc.done", "i:found", (int64_t)2, NULL),
+                     0);
+    assert_int_equal(audit_host_emit(a, errbuf_init(&eb), "cell.open", NULL), -EPERM);
+    close_chain(a);
+    assert_good(&fa, "abc", 4, 1);
+    assert_good(&fa, "host", 4, 0);
+    assert_int_equal(fa.flushes, 1);
+    assert_int_equal(fa.open, 0);
+    assert_string_equal(kind_of(&fa, "abc", 1), "chain.open");
+    assert_string_equal(kind_of(&fa, "abc", 4), "chain.close");
+    assert_string_equal(kind_of(&fa, "host", 1), "chain.open");
+    assert_string_equal(kind_of(&fa, "host", 2), "cell.open");
+    assert_string_equal(kind_of(&fa, "host", 3), "gc.done");
+    assert_string_equal(kind_of(&fa, "host", 4), "cell.close");
+    o = line_of(&fa, "abc", 2);
+    assert_int_equal(json_object_size(o), 9);
+    assert_string_equal(json_string_value(json_object_get(o, "cwd")), "/tmp");
+    assert_int_equal(json_integer_value(json_object_get(o, "status")), 3);
+    assert_true(json_is_true(json_object_get(o, "tty")));
+    json_decref(o);
+    assert_int_equal(int_of(&fa, "abc", 1, "host_seq"), 1);
+    assert_int_equal(int_of(&fa, "host", 2, "cell_seq"), 1);
+    assert_int_equal(int_of(&fa, "host", 4, "cell_seq"), 4);
+    assert_false(exists("abc.state"));
+    assert_true(exists("abc.head"));
+    assert_int_equal(audit_open(dir, "abc", NULL, sinks, 1, &a, errbuf_init(&eb)), -EALREADY);
+    assert_string_equal(eb.text, "audit chain abc is closed");
+    assert_false(exists("abc.state"));
+    snprintf(hex, sizeof(hex), "%s/a/host.jsonl", dir);
+    assert_int_equal(audit_verify_host_links(hex, fa.dir, &res, errbuf_init(&eb)), 0);
+    assert_int_equal(res.first_bad, 0);
+}
+
+static void test_refusals(void **state)
+{
+    struct cella_field f = {.name = "x", .type = CELLA_FIELD_INT};
+    struct cella_event e = {.hdr = CELLA_HDR_INIT(struct cella_event, CELLA_KIND_EVENT),
+                            .kind = "net.deny",
+                            .fields = &f,
+                            .n_fields = 1,
+                            .field_stride = sizeof(f)};
+    struct audit *a, *b = NULL;
+    struct errbuf eb;
+
+    (void)state;
+    assert_int_equal(audit_open(dir, "../x", NULL, sinks, 1, &b, errbuf_init(&eb)), -EINVAL);
+    assert_int_equal(audit_open(dir, "host", NULL, sinks, 1, &b, errbuf_init(&eb)), -EINVAL);
+    assert_int_equal(audit_open(dir, "abc", NULL, sinks, 0, &b, errbuf_init(&eb)), -EINVAL);
+    a = open_chain("abc", 1);
+    assert_int_equal(audit_open(dir, "abc", NULL, sinks, 1, &b, errbuf_init(&eb)), -EBUSY);
+    assert_string_equal(eb.text, "audit chain abc is being written by another process");
+    assert_int_equal(audit_event(a, &e, errbuf_init(&eb)), 0);
+    e.kind = "chain.close";
+    assert_int_equal(audit_event(a, &e, errbuf_init(&eb)), -EPERM);
+    e.kind = "audit.dropped";
+    assert_int_equal(audit_event(a, &e, errbuf_init(&eb)), -EPERM);
+    e.kind = "x\",\"seq\":1";
+    assert_int_equal(audit_event(a, &e, errbuf_init(&eb)), -EINVAL);
+    e.kind = NULL;
+    assert_int_equal(audit_event(a, &e, errbuf_init(&eb)), -EINVAL);
+    e.kind = "net.deny";
+    e.field_stride = 8;
+    assert_int_equal(audit_event(a, &e, errbuf_init(&eb)), -EINVAL);
+    emit(a, 0); /* none of this stops the chain */
+    close_chain(a);
+    assert_good(&fa, "abc", 4, 1);
+}
+
+static void test_heads(void **state)
+{
+    struct audit *a = open_chain("abc", 1);
+    struct head h;
+    struct errbuf eb;
+    char sig[SIG_HEX];
+    int i, fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    (void)state;
+    for (i = 0; i < 130; i++)
+        emit(a, 0);
+    assert_string_equal(kind_of(&fa, "abc", 65), "chain.head");
+    assert_string_equal(kind_of(&fa, "abc", 66), "cell.exec");
+    assert_string_equal(kind_of(&fa, "abc", 129), "chain.head");
+    assert_int_equal(head_read(fd, "abc", &h, sig, errbuf_init(&eb)), 0);
+    assert_int_equal(h.seq, 129);
+    assert_int_equal(h.closed, 0);
+    close_chain(a);
+    assert_int_equal(head_read(fd, "abc", &h, sig, errbuf_init(&eb)), 0);
+    assert_int_equal(h.seq, 134);
+    assert_int_equal(h.closed, 1);
+    close(fd);
+    assert_good(&fa, "abc", 134, 1);
+}
+
+/* Runs `how` in a child that the fake sink ends with _exit(9) at some record. */
+static void in_dying_child(int before, int after)
+{
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        struct audit *a;
+
+        fa.die_before = before;
+        fa.die_after = after;
+        a = open_chain("abc", 1);
+        emit(a, 0);
+        emit(a, 0);
+        audit_close(a, NULL);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), 9);
+}
+
+/* The records of the child: 1 host chain.open, 2 abc chain.open, 3 host cell.open, 4 5 abc events,
+   6 abc chain.close, 7 host cell.close. A process that dies at any of them leaves a chain that
+   another can end. */
+static void test_crash(void **state)
+{
+    int at, after;
+
+    for (after = 0; after <= 1; after++) {
+        for (at = 1; at <= 7; at++) {
+            struct audit *a;
+
+            in_dying_child(after ? 0 : at, after ? at : 0);
+            a = open_chain("abc", 1);
+            close_chain(a);
+            assert_good(&fa, "abc", 0, 1);
+            assert_good(&fa, "host", 0, 0);
+            a = open_chain("next", 1);
+            close_chain(a);
+            assert_good(&fa, "host", 0, 0);
+            teardown(state);
+            setup(state);
+        }
+    }
+}
+
+/* Killed again while going on: the line after names what is known, however many are lost. */
+static void test_crash_twice(void **state)
+{
+    struct audit *a;
+
+    (void)state;
+    in_dying_child(4, 0);
+    in_dying_child(1, 0); /* at its chain.resume */
+    in_dying_child(1, 0);
+    a = open_chain("abc", 1);
+    emit(a, 0);
+    close_chain(a);
+    assert_good(&fa, "abc", 4, 1);
+    assert_string_equal(kind_of(&fa, "abc", 2), "chain.resume");
+    assert_int_equal(int_of(&fa, "abc", 2, "seq"), 5);
+    assert_int_equal(int_of(&fa, "abc", 2, "last_seq"), 1);
+}
+
+static void test_resume(void **state)
+{
+    struct audit *a = open_chain("abc", 1);
+
+    (void)state;
+    emit(a, 0);
+    audit_free(a); /* as a process that ends without closing */
+    assert_good(&fa, "abc", 2, 0);
+    a = open_chain("abc", 1);
+    emit(a, 0);
+    close_chain(a);
+    assert_good(&fa, "abc", 5, 1);
+    assert_string_equal(kind_of(&fa, "abc", 3), "chain.resume");
+}
+
+static void test_drop(void **state)
+{
+    struct audit *a;
+    int i;
+
+    (void)state;
+    sinks[0].overflow = OVERFLOW_DROP;
+    a = open_chain("abc", 1);
+    emit(a, 0);
+    fa.fail_next = 5; /* 3 events; from the second on each is preceded by a try of audit.dropped */
+    emit(a, 0);
+    emit(a, 0);
+    emit(a, 0);
+    assert_int_equal(fa.failures,
+                     3); /* the second and third were not offered: the report was refused first */
+    assert_good(&fa, "abc", 2, 0);
+    fa.fail_next = 0;
+    for (i = 0; i < 3; i++)
+        emit(a, 0);
+    assert_string_equal(kind_of(&fa, "abc", 3), "audit.dropped");
+    assert_int_equal(int_of(&fa, "abc", 3, "count"), 3);
+    assert_int_equal(int_of(&fa, "abc", 3, "seq"), 3);
+    assert_int_equal(int_of(&fa, "abc", 4, "seq"), 4);
+    close_chain(a);
+    assert_good(&fa, "abc", 7, 1);
+}
+
+/* The count survives the process. */
+static void test_drop_crash(void **state)
+{
+    struct audit *a;
+
+    (void)state;
+    sinks[0].overflow = OVERFLOW_DROP;
+    a = open_chain("abc", 1);
+    fa.fail_next = -1;
+    emit(a, 0);
+    emit(a, 0);
+    audit_free(a);
+    fa.fail_next = 0;
+    a = open_chain("abc", 1);
+    close_chain(a);
+    assert_string_equal(kind_of(&fa, "abc", 2), "audit.dropped");
+    assert_int_equal(int_of(&fa, "abc", 2, "count"), 2);
+    assert_good(&fa, "abc", 4, 1);
+}
+
+/* The end itself is dropped: the signed head says so. */
+static void test_drop_end(void **state)
+{
+    struct audit_verify_result res;
+    struct audit *a;
+
+    (void)state;
+    sinks[0].overflow = OVERFLOW_DROP;
+    a = open_chain("abc", 1);
+    fa.fail_next = -1;
+    emit(a, 0);
+    close_chain(a);
+    res = verify(&fa, "abc");
+    assert_int_equal(res.first_bad, 0);
+    assert_string_equal(res.why, "2 records at the end were dropped by their sink");
+}
+
+static void test_fail_closed(void **state)
+{
+    struct audit *a = open_chain("abc", 1);
+    struct errbuf eb;
+
+    (void)state;
+    fa.fail_next = 1;
+    assert_int_equal(audit_emit(a, errbuf_init(&eb), "cell.exec", NULL), -ENOSPC);
+    assert_string_equal(
+        eb.text,
+        "audit sink fake-a cannot store record 2 (cell.exec) of chain abc: fake: no room; its "
+        "rule is fail-closed, so what the record is about is refused");
+    assert_int_equal(audit_emit(a, errbuf_init(&eb), "cell.exec", NULL),
+                     -ENOSPC); /* though it would work now */
+    assert_string_equal(
+        eb.text,
+        "audit event cell.exec refused: an earlier record could not be stored (fail-closed)");
+    assert_good(&fa, "abc", 1, 0);
+    close_chain(a);
+    assert_string_equal(kind_of(&fa, "abc", 2), "audit.dropped");
+    assert_int_equal(int_of(&fa, "abc", 2, "count"), 2);
+    assert_good(&fa, "abc", 3, 1);
+}
+
+/* It fails to the end; the next process ends the chain. */
+static void test_fail_closed_end(void **state)
+{
+    struct audit *a = open_chain("abc", 1);
+    struct errbuf eb;
+
+    (void)state;
+    fa.fail_next = -1;
+    emit(a, -ENOSPC);
+    assert_int_equal(audit_close(a, errbuf_init(&eb)), -ENOSPC);
+    audit_free(a);
+    assert_int_equal(audit_open(dir, "other", NULL, sinks, 1, &a, errbuf_init(&eb)), -ENOSPC);
+    assert_int_equal(fa.open, 0);
+    fa.fail_next = 0;
+    a = open_chain("abc", 1);
+    close_chain(a);
+    assert_good(&fa, "abc", 0, 1);
+    assert_good(&fa, "host", 0, 0);
+}
+
+static void test_block(void **state)
+{
+    struct audit *a;
+
+    (void)state;
+    sinks[0].overflow = OVERFLOW_BLOCK;
+    a = open_chain("abc", 1);
+    fa.fail_next = 5;
+    emit(a, 0);
+    assert_int_equal(fa.failures, 5);
+    close_chain(a);
+    assert_good(&fa, "abc", 3, 1);
+    assert_string_equal(kind_of(&fa, "abc", 2), "cell.exec");
+}
+
+/* Two copies; one loses records in the middle and at the end of the other's. */
+static void test_two_sinks(void **state)
+{
+    struct audit *a;
+
+    (void)state;
+    sinks[0].overflow = OVERFLOW_DROP;
+    a = open_chain("abc", 2);
+    emit(a, 0);
+    fa.fail_next = -1;
+    emit(a, 0);
+    emit(a, 0);
+    emit(a, 0);
+    fa.fail_next = 0;
+    emit(a, 0);
+    assert_string_equal(kind_of(&fa, "abc", 3), "audit.dropped");
+    assert_int_equal(int_of(&fa, "abc", 3, "seq"), 6);
+    assert_int_equal(int_of(&fa, "abc", 3, "last_seq"), 2);
+    assert_int_equal(int_of(&fa, "abc", 3, "count"), 3);
+    fb.fail_next = 1; /* fail-closed: the strictest rule wins, and the other copy has the record */
+    emit(a, -ENOSPC);
+    emit(a, -ENOSPC);
+    close_chain(a);
+    assert_good(&fa, "abc", 0, 1);
+    assert_good(&fb, "abc", 0, 1);
+    assert_good(&fa, "host", 0, 0);
+    assert_good(&fb, "host", 0, 0);
+}
+
+static void test_many_writers(void **state)
+{
+    struct audit_verify_result res;
+    struct errbuf eb;
+    char file[192];
+    int i, status;
+
+    (void)state;
+    for (i = 0; i < 6; i++) {
+        if (fork() == 0) {
+            char id[8] = {(char)('a' + i), 0};
+            struct audit *a = open_chain(id, 1);
+            int k;
+
+            for (k = 0; k < 20; k++)
+                if (audit_host_emit(a, NULL, "test.tick", "i:k", (int64_t)k, NULL) < 0)
+                    _exit(1);
+            if (audit_close(a, NULL) < 0)
+                _exit(1);
+            audit_free(a);
+            _exit(0);
+        }
+    }
+    while (wait(&status) > 0)
+        assert_int_equal(status, 0);
+    assert_good(&fa, "host", 1 + 6 * 22 + 2, 0); /* chain.open, the records, two signed heads */
+    for (i = 0; i < 6; i++) {
+        char id[8] = {(char)('a' + i), 0};
+        assert_good(&fa, id, 2, 1);
+    }
+    snprintf(file, sizeof(file), "%s/host.jsonl", fa.dir);
+    assert_int_equal(audit_verify_host_links(file, fa.dir, &res, errbuf_init(&eb)), 0);
+    assert_int_equal(res.first_bad, 0);
+}
+
+static void test_key(void **state)
+{
+    struct audit *a = open_chain("abc", 1);
+    struct errbuf eb;
+    struct stat st;
+    char path[96];
+
+    (void)state;
+    close_chain(a);
+    snprintf(path, sizeof(path), "%s/key", dir);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(audit_open(dir, "new", NULL, sinks, 1, &a, errbuf_init(&eb)), -EPERM);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(audit_open(dir, "new", NULL, sinks, 1, &a, errbuf_init(&eb)), -ENOKEY);
+    assert_int_equal(write_file_at(AT_FDCWD, path, ""), -ENOENT);
+    assert_int_equal(replace_file_at(AT_FDCWD, path, "zz\n", 3, 0600), 0);
+    assert_int_equal(audit_open(dir, "new", NULL, sinks, 1, &a, errbuf_init(&eb)), -EINVAL);
+    assert_string_equal(eb.text, "audit key file \"key\" is malformed: expected 128 hex digits");
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_life),        T(test_refusals),        T(test_heads),
+        T(test_crash),       T(test_crash_twice),     T(test_resume),
+        T(test_drop),        T(test_drop_crash),      T(test_drop_end),
+        T(test_fail_closed), T(test_fail_closed_end), T(test_block),
+        T(test_two_sinks),   T(test_many_writers),    T(test_key),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

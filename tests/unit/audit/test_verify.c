@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * verify: every change of a file is found, and the message names the line. Each byte of small files
+ * is changed, each line deleted, doubled, swapped; each tail cut; heads and names forged.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+#undef fail /* util.h has its own */
+
+#include "chain.h"
+#include "fake_sink.h"
+
+static char dir[64];
+static struct fake fake;
+
+/* Chain "abc" of 6 lines: chain.open, 3 events, …; closed unless `open_`. Returns its text. */
+static char *make_chain(int open_, size_t *ret_len, char file[192])
+{
+    struct audit_sink sink = {.plugin = &fake.plugin, .overflow = OVERFLOW_FAIL_CLOSED};
+    char path[96], *text = NULL;
+    struct audit *a = NULL;
+    int i;
+
+    strcpy(dir, "/tmp/cella-test-verify-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/a", dir);
+    fake_init(&fake, "fake", path);
+    assert_int_equal(audit_open(dir, "abc", NULL, &sink, 1, &a, NULL), 0);
+    for (i = 0; i < 3; i++)
+        assert_int_equal(
+            audit_emit(a, NULL, "cell.exec", "s:argv", "true\n", "i:n", (int64_t)i, NULL), 0);
+    if (!open_)
+        assert_int_equal(audit_close(a, NULL), 0);
+    audit_free(a);
+    snprintf(file, 192, "%s/a/abc.jsonl", dir);
+    assert_int_equal(read_file_at(AT_FDCWD, file, 1 << 20, &text, ret_len), 0);
+    return text;
+}
+
+static void drop_chain(char *text)
+{
+    free(text);
+    assert_int_equal(remove_tree_at(AT_FDCWD, dir), 0);
+}
+
+static struct audit_verify_result verdict(const char *file, const char *text, size_t len)
+{
+    struct audit_verify_result res;
+    struct errbuf eb;
+
+    assert_int_equal(replace_file_at(AT_FDCWD, file, text, len, 0600), 0);
+    if (audit_verify(dir, file, &res, errbuf_init(&eb)) < 0) {
+        print_error("%s\n", eb.text);
+        assert_true(0);
+    }
+    return res;
+}
+
+static void every_flip(const char *file, const char *text, size_t len)
+{
+    static const unsigned char masks[] = {0x01, 0x20, 0x80};
+    char *copy = malloc(len);
+    size_t i, k, line = 1;
+
+    for (i = 0; i < len; i++) {
+        for (k = 0; k < sizeof(masks); k++) {
+            struct audit_verify_result res;
+
+            memcpy(copy, text, len);
+            copy[i] = (char)(copy[i] ^ masks[k]);
+            res = verdict(file, copy, len);
+            if (!res.first_bad)
+                print_error("byte %zu (line %zu) changed by %#x: not noticed\n", i, line, masks[k]);
+            assert_int_not_equal(res.first_bad, 0);
+            assert_in_range(res.first_bad, line > 1 ? line - 1 : 1, line);
+            if (text[i] != '\n' && res.first_bad != line)
+                print_error("byte %zu of line %zu: %s\n", i, line, res.why);
+            if (text[i] != '\n')
+                assert_int_equal(res.first_bad, line);
+        }
+        line += text[i] == '\n';
+    }
+    free(copy);
+    assert_int_equal(verdict(file, text, len).first_bad, 0);
+}
+
+static void test_flip_closed(void **state)
+{
+    char file[192];
+    size_t len;
+    char *text = make_chain(0, &len, file);
+
+    (void)state;
+    every_flip(file, text, len);
+    drop_chain(text);
+}
+
+static void test_flip_open(void **state)
+{
+    char file[192];
+    size_t len;
+    char *text = make_chain(1, &len, file);
+
+    (void)state;
+    every_flip(file, text, len);
+    drop_chain(text);
+}
+
+static void test_flip_host(void **state)
+{
+    char file[192];
+    size_t len;
+    char *text = make_chain(0, &len, file);
+
+    (void)state;
+    free(text);
+    text = NULL;
+    snprintf(file, sizeof(file), "%s/a/host.jsonl", dir);
+    assert_int_equal(read_file_at(AT_FDCWD, file, 1 << 20, &text, &len), 0);
+    every_flip(file, text, len);
+    drop_chain(text);
+}
+
+/* The signed head and the public key themselves. */
+static void test_flip_head(void **state)
+{
+    static const char *const names[] = {"abc.head", "key.pub"};
+    char file[192], path[128];
+    size_t len, n, i, k;
+    char *text = make_chain(0, &len, file);
+
+    (void)state;
+    for (k = 0; k < ARRAY_LEN(names); k++) {
+        char *head = NULL;
+
+        snprintf(path, sizeof(path), "%s/%s", dir, names[k]);
+        assert_int_equal(read_file_at(AT_FDCWD, path, 4096, &head, &n), 0);
+        for (i = 0; i + 1 < n; i++) {
+            struct audit_verify_result res = {0};
+
+            head[i] ^= 1;
+            assert_int_equal(replace_file_at(AT_FDCWD, path, head, n, 0600), 0);
+            if (audit_verify(dir, file, &res, NULL) == 0)
+                assert_int_not_equal(res.first_bad, 0);
+            head[i] ^= 1;
+        }
+        assert_int_equal(replace_file_at(AT_FDCWD, path, head, n, 0600), 0);
+        free(head);
+    }
+    assert_int_equal(verdict(file, text, len).first_bad, 0);
+    drop_chain(text);
+}
+
+/* Lines of `text` in the order given ("1,2,2,4"), each with its newline. */
+static size_t arrange(const char *text, const char *order, char *out)
+{
+    size_t n = 0;
+
+    for (; *order; order++) {
+        const char *p = text;
+        int k;
+
+        if (*order == ',')
+            continue;
+        for (k = *order - '1'; k > 0; k--)
+            p = strchr(p, '\n') + 1;
+        memcpy(out + n, p, (size_t)(strchr(p, '\n') - p) + 1);
+        n += (size_t)(strchr(p, '\n') - p) + 1;
+    }
+    return n;
+}
+
+struct arrangement {
+    const char *order;
+    uint64_t first_bad;
+    const char *why;
+};
+
+static const struct arrangement arrangements[] = {
+    {"1,2,3,4,5", 0, ""},
+    {"2,3,4,5", 1, "records 1 to 1 are missing before line 1"},
+    {"1,3,4,5", 2, "records 2 to 2 are missing before line 2"},
+    {"1,4,5", 2, "records 2 to 3 are missing before line 2"},
+    {"1,3,2,4,5", 2, "lines 2 and 3 are out of order: sequence numbers 3, 2"},
+    {"1,4,3,2,5", 2, "records 2 to 3 are missing before line 2"},
+    {"1,2,2,3,4,5", 3, "line 3 is a copy of the line before it"},
+    {"1,2,3,2,4,5", 4, "line 4 is out of order: sequence number 2 after 3"},
+    {"1,2,3,4,5,5", 6, "line 6 is a copy of the line before it"},
+    {"1,2,3,4,5,2", 6, "line 6 is out of order: sequence number 2 after 5"},
+    {"1,2,3,4", 5, "records 5 to 5 are missing at the end: the signed head names 5"},
+    {"1,2", 3, "records 3 to 5 are missing at the end: the signed head names 5"},
+    {"", 1, "records 1 to 5 are missing at the end: the signed head names 5"},
+};
+
+static void test_arrange(void **state)
+{
+    char file[192], out[8192];
+    size_t len, i;
+    char *text = make_chain(0, &len, file);
+
+    (void)state;
+    for (i = 0; i < ARRAY_LEN(arrangements); i++) {
+        size_t n = arrange(text, arrangements[i].order, out);
+        struct audit_verify_result res = verdict(file, out, n);
+
+        assert_string_equal(res.why, arrangements[i].why);
+        assert_int_equal(res.first_bad, arrangements[i].first_bad);
+    }
+    drop_chain(text);
+}
+
+static void test_cut(void **state)
+{
+    char file[192];
+    int open_;
+
+    (void)state;
+    for (open_ = 0; open_ <= 1; open_++) {
+        size_t len, n;
+        char *text = make_chain(open_, &len, file);
+
+        for (n = 0; n < len; n++)
+            assert_int_not_equal(verdict(file, text, n).first_bad, 0);
+        assert_string_equal(verdict(file, text, len - 1).why + 7,
+                            "has no newline at its end: the file was cut inside it");
+        drop_chain(text);
+    }
+}
+
+/* A whole chain made anew by somebody who has not the key: consistent in itself. */
+static void test_forged(void **state)
+{
+    char file[192], keep[64], path[192];
+    struct audit_verify_result res;
+    struct errbuf eb;
+    size_t len, n;
+    char *text = make_chain(0, &len, file), *forged;
+
+    (void)state;
+    strcpy(keep, dir);
+    forged = make_chain(0, &n, path);
+    drop_chain(NULL);
+    strcpy(dir, keep);
+    res = verdict(file, forged, n);
+    assert_int_equal(res.first_bad, 1);
+    assert_string_equal(res.why, "line 1 names another signing key than this host's");
+    assert_int_equal(audit_verify(NULL, file, &res, errbuf_init(&eb)),
+                     0); /* by itself it is whole */
+    assert_int_equal(res.first_bad, 0);
+    assert_int_equal(res.closed, 1);
+    free(forged);
+    snprintf(path, sizeof(path), "%s/abc.head", dir);
+    unlink(path);
+    res = verdict(file, text, len);
+    assert_int_equal(res.first_bad, 6);
+    assert_string_equal(res.why, "there is no signed head of chain abc in the audit directory");
+    drop_chain(text);
+}
+
+static void test_other(void **state)
+{
+    char file[192], path[192], big[80000], why[96];
+    struct audit_verify_result res;
+    struct errbuf eb;
+    size_t len, n;
+    char *text = make_chain(0, &len, file);
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/a/xyz.jsonl", dir);
+    assert_string_equal(verdict(path, text, len).why, "line 1 belongs to chain abc, not xyz");
+    snprintf(path, sizeof(path), "%s/a/copy.txt", dir);
+    assert_int_equal(verdict(path, text, len).first_bad,
+                     6); /* a name that says nothing: no head to compare with */
+    memset(big, 'x', sizeof(big));
+    memcpy(big, text, len);
+    res = verdict(file, big, sizeof(big));
+    assert_int_equal(res.first_bad, 6);
+    assert_string_equal(res.why, "line 6 is longer than 65536 bytes");
+    n = len;
+    memcpy(big, text, len);
+    n += (size_t)sprintf(big + n, "{\"v\":1}\n");
+    snprintf(why, sizeof(why), "line 6 has no valid \"chain\"");
+    assert_string_equal(verdict(file, big, n).why, why);
+    assert_int_equal(audit_verify(dir, "/nowhere/abc.jsonl", &res, errbuf_init(&eb)), -ENOENT);
+    assert_string_equal(eb.text,
+                        "cannot read audit file /nowhere/abc.jsonl: No such file or directory");
+    assert_int_equal(audit_verify(NULL, file, &res, errbuf_init(&eb)), 0);
+    assert_int_equal(res.first_bad, 6);
+    drop_chain(text);
+}
+
+static void test_links(void **state)
+{
+    char file[192], host[192];
+    struct audit_verify_result res;
+    struct errbuf eb;
+    size_t len;
+    char *text = make_chain(0, &len, file);
+
+    (void)state;
+    snprintf(host, sizeof(host), "%s/a/host.jsonl", dir);
+    assert_int_equal(audit_verify_host_links(host, fake.dir, &res, errbuf_init(&eb)), 0);
+    assert_int_equal(res.first_bad, 0);
+    assert_int_equal(res.lines, 3);
+    text[len - 3] ^= 1; /* in the last line: the host's cell.close */
+    assert_int_equal(replace_file_at(AT_FDCWD, file, text, len, 0600), 0);
+    assert_int_equal(audit_verify_host_links(host, fake.dir, &res, errbuf_init(&eb)), 0);
+    assert_int_equal(res.first_bad, 3);
+    unlink(file);
+    assert_int_equal(audit_verify_host_links(host, fake.dir, &res, errbuf_init(&eb)), 0);
+    assert_int_equal(res.first_bad, 2);
+    assert_non_null(strstr(res.why, "cell abc: cannot read audit file"));
+    drop_chain(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flip_closed), cmocka_unit_test(test_flip_open),
+        cmocka_unit_test(test_flip_host),   cmocka_unit_test(test_flip_head),
+        cmocka_unit_test(test_arrange),     cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_forged),      cmocka_unit_test(test_other),
+        cmocka_unit_test(test_links),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
