@@ -277,8 +277,8 @@ static void test_other(void **state)
     snprintf(path, sizeof(path), "%s/a/xyz.jsonl", dir);
     assert_string_equal(verdict(path, text, len).why, "line 1 belongs to chain abc, not xyz");
     snprintf(path, sizeof(path), "%s/a/copy.txt", dir);
-    assert_int_equal(verdict(path, text, len).first_bad,
-                     6); /* a name that says nothing: no head to compare with */
+    assert_int_equal(verdict(path, text, len).first_bad, 0); /* its first line says whose it is */
+    assert_int_equal(verdict(path, text, 0).first_bad, 1);
     memset(big, 'x', sizeof(big));
     memcpy(big, text, len);
     res = verdict(file, big, sizeof(big));
