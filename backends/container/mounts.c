@@ -124,21 +124,24 @@ static int dev_open(const struct launch *l)
     static const char *const options[] = {"size", "64k", "nr_inodes", "32", "mode", "0755", NULL};
     static const char *const dirs[] = {"pts", "shm", "mqueue"};
     uid_t base = l->spec->uid_base;
-    int fd = fs_new(l, "tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    int fd = fs_new(l, "tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC), r;
     size_t i;
 
-    for (i = 0; i < ARRAY_LEN(nodes); i++)
-        if (mknodat(fd, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) <
-                0 ||
-            fchownat(fd, nodes[i].name, base, base, AT_SYMLINK_NOFOLLOW) < 0)
-            child_fail(l, -errno, STEP_MOUNT, "/dev/%s: cannot create it: %s", nodes[i].name,
-                       strerror(errno));
-    for (i = 0; i < ARRAY_LEN(links); i++)
-        if (symlinkat(links[i][0], fd, links[i][1]) < 0)
-            child_fail(l, -errno, STEP_MOUNT, "/dev/%s: %s", links[i][1], strerror(errno));
-    for (i = 0; i < ARRAY_LEN(dirs); i++)
-        if (mkdirat(fd, dirs[i], 0755) < 0)
-            child_fail(l, -errno, STEP_MOUNT, "/dev/%s: %s", dirs[i], strerror(errno));
+    r = fchownat(fd, "", base, base, AT_EMPTY_PATH);
+    for (i = 0; r == 0 && i < ARRAY_LEN(nodes); i++) {
+        r = mknodat(fd, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor));
+        if (r == 0)
+            r = fchownat(fd, nodes[i].name, base, base, AT_SYMLINK_NOFOLLOW);
+    }
+    for (i = 0; r == 0 && i < ARRAY_LEN(links); i++) {
+        r = symlinkat(links[i][0], fd, links[i][1]);
+        if (r == 0)
+            r = fchownat(fd, links[i][1], base, base, AT_SYMLINK_NOFOLLOW);
+    }
+    for (i = 0; r == 0 && i < ARRAY_LEN(dirs); i++)
+        r = mkdirat(fd, dirs[i], 0755);
+    if (r < 0)
+        child_fail(l, -errno, STEP_MOUNT, "/dev: cannot create its entries: %s", strerror(errno));
     return fd;
 }
 

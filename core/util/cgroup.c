@@ -161,6 +161,8 @@ static int mount_take(struct cgroup_layout *l, const struct mount_line *line,
     r = field_copy(line->f[3], line->len[3], root);
     if (r == 0)
         r = field_copy(line->f[4], line->len[4], m.path);
+    if (r == 0 && m.path[0] != '/')
+        return 0;
     if (r == 0)
         r = own_find(self_cgroup, version, root, &m);
     if (r < 0)

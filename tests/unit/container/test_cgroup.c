@@ -104,6 +104,7 @@ static void test_odd_texts(void **state)
 
     (void)state;
     assert_int_equal(cgroup_layout_parse("", "", "", &l), -EINVAL);
+    assert_int_equal(cgroup_layout_parse(LINE("/", "", "cgroup", "memory"), "", "", &l), -EINVAL);
     assert_int_equal(cgroup_layout_parse("1 2 3\n- - - -\n\n", "::::\n:\n", "", &l), -EINVAL);
     assert_int_equal(
         cgroup_layout_parse(LINE("/", "/a\\040b", "cgroup", "memory"), "4:memory:/\n", "", &l), 0);

@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -64,7 +65,12 @@ static struct cell shared; /* one plain cell for the tests that only look */
 
 static int shared_up(void **state)
 {
+    struct rlimit core;
+
     (void)state;
+    getrlimit(RLIMIT_CORE, &core);
+    core.rlim_cur = core.rlim_max; /* so that the cell's 0 is not ours */
+    setrlimit(RLIMIT_CORE, &core);
     cell_init(&shared);
     shared.limits.memory_bytes = 128u << 20;
     shared.limits.disk_bytes = 16u << 20;
@@ -116,6 +122,10 @@ static void test_devices(void **state)
 
     (void)state;
     assert_int_equal(ask("list /dev"), 14);
+    assert_int_equal(ask("stat /dev"), 0);
+    assert_non_null(strstr(text(), "uid=0 gid=0"));
+    assert_int_equal(ask("stat /dev/fd"), 0);
+    assert_non_null(strstr(text(), "uid=0 gid=0"));
     for (i = 0; i < ARRAY_LEN(nodes); i++) {
         char name[16], number[16];
         sscanf(nodes[i], "%15s %15s", name, number);
