@@ -30,7 +30,7 @@ static int print_overview(void)
 
     puts("cella VERB [OPTIONS] ...\n\nRuns code that nobody trusts, in cells.\n");
     for (i = 0; i < n_verbs; i++)
-        if (!verbs[i].hidden)
+        if (!verbs[i].hidden && verb_find(verbs[i].name))
             printf("  %-8s %s\n", verbs[i].name, verbs[i].summary);
     puts("\n\"cella help VERB\" explains a verb; cella(1) has the exit statuses.");
     return 0;
@@ -58,14 +58,13 @@ int verb_options_of(const struct options *o, int argc, char **argv)
     (void)o;
     if (argc == 0) {
         for (i = 0; i < n_verbs; i++)
-            if (!verbs[i].hidden)
+            if (!verbs[i].hidden && verb_find(verbs[i].name))
                 puts(verbs[i].name);
         return 0;
     }
     v = verb_find(argv[0]);
     if (!v)
         return fail(cli_err, -ENOENT, "there is no verb \"%s\"", argv[0]);
-    if (!v->run_raw)
-        verb_options(v, stdout);
+    verb_options(v, stdout);
     return 0;
 }

@@ -124,6 +124,7 @@ const struct verb verbs[] = {
     {.name = "plugin",
      .operands = "ls|inspect ...",
      .max = -1,
+     .opts = json_only,
      .summary = "List and inspect plugins",
 #ifdef CELLA_HAVE_CMD_PLUGIN
      .run_raw = cmd_plugin

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cella authors
+#
+# bash completion for cella. The words are those of "cella __options"; a test compares them.
+
+_cella_verbs="run create start exec cp ps inspect logs stats pause resume stop rm call plugin config audit doctor gc version help"
+
+_cella_options() {
+    case $1 in
+    run) echo "--backend --class --image --policy --memory --cpus --pids --disk --timeout --idle --env --mount --user --workdir --name --hostname --read-only --interactive --tty --rm --detach --timings --json --config --help" ;;
+    create) echo "--backend --class --image --policy --memory --cpus --pids --disk --timeout --idle --env --mount --user --workdir --name --hostname --read-only --timings --json --config --help" ;;
+    start) echo "--json --config --help" ;;
+    exec) echo "--env --user --workdir --interactive --tty --json --timeout --config --help" ;;
+    cp) echo "--config --help" ;;
+    ps) echo "--all --json --config --help" ;;
+    inspect) echo "--config --help" ;;
+    logs) echo "--follow --config --help" ;;
+    stats) echo "--stream --json --config --help" ;;
+    pause) echo "--config --help" ;;
+    resume) echo "--config --help" ;;
+    stop) echo "--time --kill --json --config --help" ;;
+    rm) echo "--force --json --config --help" ;;
+    call) echo "--config --help" ;;
+    plugin) echo "--json --help" ;;
+    config) echo "--json --config --help" ;;
+    audit) echo "--lines --follow --kind --cell --json --config --help" ;;
+    doctor) echo "--json --config --help" ;;
+    gc) echo "--check --json --config --help" ;;
+    version) echo "--json --help" ;;
+    help) echo "--help" ;;
+    esac
+}
+
+_cella_cells() {
+    cella ps --all 2>/dev/null | awk 'NR > 1 { print $2 }'
+}
+
+_cella() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W "$_cella_verbs" -- "$cur")
+        return
+    fi
+    case $prev in
+    --policy) mapfile -t COMPREPLY < <(compgen -W "none deny" -f -- "$cur"); return ;;
+    --image) mapfile -t COMPREPLY < <(compgen -W "host dir: tar:" -- "$cur"); return ;;
+    --config | --mount | -v) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    esac
+    if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_cella_options "$verb")" -- "$cur")
+        return
+    fi
+    case $verb in
+    start | exec | inspect | logs | stats | pause | resume | stop | rm | call)
+        mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells)" -- "$cur") ;;
+    cp) mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells | sed 's/$/:/')" -f -- "$cur") ;;
+    audit) mapfile -t COMPREPLY < <(compgen -W "tail show verify" -- "$cur") ;;
+    config) mapfile -t COMPREPLY < <(compgen -W "check" -f -- "$cur") ;;
+    plugin) mapfile -t COMPREPLY < <(compgen -W "ls inspect" -f -- "$cur") ;;
+    help) mapfile -t COMPREPLY < <(compgen -W "$_cella_verbs" -- "$cur") ;;
+    esac
+}
+
+complete -o default -F _cella cella
