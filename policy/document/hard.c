@@ -41,9 +41,9 @@ const struct policy_hard_range *policy_hard(uint32_t lo, uint32_t hi)
     return NULL;
 }
 
-int policy_is_documentation(uint32_t addr)
+int policy_is_test_server(uint32_t addr)
 {
     uint32_t net = addr >> 8;
 
-    return net == 0xc00002u || net == 0xc63364u || net == 0xcb0071u;
+    return net == 0xc63364u || net == 0xcb0071u;
 }

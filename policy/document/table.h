@@ -76,7 +76,8 @@ extern const size_t policy_hard_count;
 
 /* First range that overlaps [lo, hi], or NULL. */
 const struct policy_hard_range *policy_hard(uint32_t lo, uint32_t hi);
-/* 1: one of the documentation ranges, never a real host's own address. */
-int policy_is_documentation(uint32_t addr);
+/* 1: in 198.51.100.0/24 or 203.0.113.0/24, where tests and the demo keep their servers. No real
+   host has such an address, so it does not count as the host's own. */
+int policy_is_test_server(uint32_t addr);
 
 #endif

@@ -50,7 +50,7 @@ static void add_hard(struct buf *b, const struct host_addrs *hosts)
     for (i = 0; i < policy_hard_count; i++)
         buf_addf(b, "%s%s", i ? ", " : "", policy_hard_ranges[i].cidr);
     for (i = 0; i < hosts->n; i++) {
-        if (policy_is_documentation(hosts->addr[i]) || policy_hard(hosts->addr[i], hosts->addr[i]))
+        if (policy_is_test_server(hosts->addr[i]) || policy_hard(hosts->addr[i], hosts->addr[i]))
             continue;
         buf_addf(b, ", ");
         add_addr(b, hosts->addr[i]);
@@ -122,10 +122,11 @@ static void add_chains(struct buf *b, uint32_t slot)
              "  chain no_forward { type filter hook forward priority 0; policy drop; }\n"
              "  chain local_out { type filter hook output priority 0; policy drop;\n"
              "    oifname \"cell0\" ip daddr %u.%u.%u.%u accept\n"
+             "    log group %d prefix \"m\" queue-threshold 1\n"
              "  }\n"
              "}\n",
              GATE_MARK, GATE_MARK, POLICY_HARD_PORT, GATE_RELAY_PORT, GATE_MARK, GATE_MARK,
-             cell >> 24, cell >> 16 & 255, cell >> 8 & 255, cell & 255);
+             cell >> 24, cell >> 16 & 255, cell >> 8 & 255, cell & 255, GATE_LOG_GROUP);
 }
 
 void ruleset_text(struct buf *b, uint32_t slot, const struct policy_table *t,

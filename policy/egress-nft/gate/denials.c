@@ -21,9 +21,10 @@
 
 #define SEEN_MAX 64u
 #define NAP_NS 20000000u
+#define FLUSH_MAX 4096u
 
 struct seen {
-    uint32_t dst, seq;
+    uint32_t src, dst, seq;
     uint16_t sport, dport;
 };
 
@@ -36,9 +37,9 @@ static int retransmitted(const struct packet *p)
 
     for (i = 0; i < SEEN_MAX; i++)
         if (ring[i].sport == p->sport && ring[i].dport == p->dport && ring[i].dst == p->dst &&
-            ring[i].seq == p->seq && p->sport)
+            ring[i].src == p->src && ring[i].seq == p->seq && p->sport)
             return 1;
-    ring[next++ % SEEN_MAX] = (struct seen){p->dst, p->seq, p->sport, p->dport};
+    ring[next++ % SEEN_MAX] = (struct seen){p->src, p->dst, p->seq, p->sport, p->dport};
     return 0;
 }
 
@@ -86,29 +87,61 @@ static void one_message(struct gate *g, const struct nflog_msg *m)
         g->log_seq = m->seq + 1;
         g->log_seq_known = 1;
     }
+    if (m->marker)
+        return;
     if (packet_parse(m->payload, m->len, &p) == 0)
         deny_packet(g, &p);
     else
         gate_deny(g, 0, 0, 0, REASON_PROTO_BLOCKED, NULL, NULL, 0);
 }
 
-void nflog_ready(struct gate *g, struct watch *w, uint32_t ready)
+/* One more log message, whose number tells how many were lost before it: a datagram to ourselves,
+   which the output chain of the gate namespace logs with a prefix and drops. */
+static void send_marker(struct gate *g)
+{
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_port = htons(9), .sin_addr = {htonl(slot_gateway(g->slot))}};
+
+    sendto(g->dns_udp.fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&a, sizeof(a));
+}
+
+/* At most `max` datagrams. 1: there may be more. */
+static int drain(struct gate *g, unsigned max)
 {
     uint8_t buf[4096];
-    unsigned turn;
 
-    (void)ready;
-    for (turn = 0; turn < TURN_MAX * 4; turn++) {
+    for (; max; max--) {
         struct nflog_msg m;
         size_t at = 0;
-        ssize_t n = recv(w->fd, buf, sizeof(buf), MSG_DONTWAIT);
-        if (n < 0 && errno == ENOBUFS)
-            continue; /* the numbers will tell how many */
+        ssize_t n = recv(g->nflog.fd, buf, sizeof(buf), MSG_DONTWAIT);
+        if (n < 0 && errno == ENOBUFS) {
+            g->log_lost = 1;
+            continue;
+        }
         if (n <= 0)
-            return;
+            return 0;
         while (nflog_next(buf, (size_t)n, &at, &m) > 0)
             one_message(g, &m);
     }
-    g->nap_until = gate_now() + NAP_NS;
-    watch_set(g, w, 0);
+    return 1;
+}
+
+void nflog_ready(struct gate *g, struct watch *w, uint32_t ready)
+{
+    (void)ready;
+    if (drain(g, TURN_MAX * 4)) {
+        g->nap_until = gate_now() + NAP_NS;
+        watch_set(g, w, 0);
+    } else if (g->log_lost) {
+        g->log_lost = 0;
+        send_marker(g);
+    }
+}
+
+void nflog_flush(struct gate *g)
+{
+    drain(g, FLUSH_MAX);
+    g->log_lost = 0;
+    send_marker(g);
+    drain(g, TURN_MAX);
 }

@@ -46,6 +46,7 @@ struct gate {
     struct events *events;
     uint32_t log_seq;
     int log_seq_known;
+    int log_lost;       /* the log socket overflowed; how much is not known yet */
     uint64_t nap_until; /* NFLOG is not read before */
     int quit;
 };
@@ -114,12 +115,14 @@ struct nflog_msg {
     size_t len;
     uint32_t seq;
     int has_seq;
+    int marker; /* sent by the gate itself */
 };
 /* Next packet message in a netlink datagram; *at starts at 0. 1, 0 at the end, -EBADMSG. */
 int nflog_next(const uint8_t *buf, size_t len, size_t *at, struct nflog_msg *ret);
 
 /* ---- denials.c ---- */
 void nflog_ready(struct gate *g, struct watch *w, uint32_t ready);
+void nflog_flush(struct gate *g);
 
 /* ---- filter.c ---- */
 int filter_install(void);

@@ -101,7 +101,7 @@ static void flush(struct gate *g, int final)
     struct ctl_msg m = {.type = CTL_FLUSHED};
 
     dns_udp_ready(g, &g->dns_udp, 0);
-    nflog_ready(g, &g->nflog, 0);
+    nflog_flush(g);
     if (final)
         relay_end_all(g);
     else

@@ -82,6 +82,8 @@ static void take_attrs(const uint8_t *p, size_t n, struct nflog_msg *ret)
         if ((a.nla_type & NLA_TYPE_MASK) == NFULA_PAYLOAD) {
             ret->payload = p + sizeof(a);
             ret->len = a.nla_len - sizeof(a);
+        } else if ((a.nla_type & NLA_TYPE_MASK) == NFULA_PREFIX && a.nla_len > sizeof(a)) {
+            ret->marker = p[sizeof(a)] == 'm';
         } else if ((a.nla_type & NLA_TYPE_MASK) == NFULA_SEQ && a.nla_len == sizeof(a) + 4) {
             ret->seq = be32(p + sizeof(a));
             ret->has_seq = 1;

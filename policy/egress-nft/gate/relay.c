@@ -101,7 +101,7 @@ int uplink_owns(uint32_t addr)
     if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
         own = getsockname(fd, (struct sockaddr *)&a, &len) < 0 || a.sin_addr.s_addr == htonl(addr);
     close(fd);
-    return own && !policy_is_documentation(addr);
+    return own && !policy_is_test_server(addr);
 }
 
 uint32_t relay_check(const struct gate *g, uint32_t dst, uint16_t port,
@@ -144,9 +144,11 @@ static void flow_tell(struct gate *g, struct flow *f, uint32_t type, uint32_t re
     f->rx.told = f->rx.moved;
 }
 
-static void reset_fd(int fd)
+/* Whether close() resets. Set from birth, so that a gate that dies leaves resets behind and nobody
+   takes a cut transfer for a whole one. */
+static void reset_on_close(int fd, int on)
 {
-    struct linger hard = {1, 0};
+    struct linger hard = {on, 0};
 
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
 }
@@ -168,10 +170,9 @@ static void flow_end(struct gate *g, struct flow *f, int hard, uint32_t reason)
     flow_tell(g, f, CTL_FLOW, reason);
     watch_del(g, &f->cell);
     watch_del(g, &f->up);
-    if (hard) {
-        reset_fd(f->cell.fd);
-        if (f->up.fd >= 0)
-            reset_fd(f->up.fd);
+    if (!hard) {
+        reset_on_close(f->cell.fd, 0);
+        reset_on_close(f->up.fd, 0);
     }
     close(f->cell.fd);
     if (f->up.fd >= 0)
@@ -315,6 +316,7 @@ static int dial(struct gate *g, struct flow *f)
     if (fd < 0)
         return -errno;
     f->up.fd = fd;
+    reset_on_close(fd, 1);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(f->cell.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 && errno != EINPROGRESS)
@@ -377,13 +379,13 @@ static void accepted(struct gate *g, int own_fd, const struct sockaddr_in *peer)
         close(own_fd);
         return;
     }
+    reset_on_close(own_fd, 1);
     dst = ntohl(a.sin_addr.s_addr);
     port = ntohs(a.sin_port);
     reason = relay_check(g, dst, port, &e);
     if (reason == REASON_NONE && g->n_flows >= FLOWS_MAX)
         reason = REASON_LIMIT;
     if (reason != REASON_NONE) {
-        reset_fd(own_fd);
         close(own_fd);
         gate_deny(g, IPPROTO_TCP, dst, port, reason,
                   e ? policy_table_rule(&g->table, e->rule) : NULL, NULL, 0);

@@ -6,7 +6,11 @@
  * saw a byte. Verdicts come from the servers' counters and the events, not only from what the
  * client was told.
  */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -15,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,6 +62,635 @@ static void test_deny_and_twin(void **state)
     assert_string_equal(find_event("net.allow", "", "203.0.113.10", 80)->rule, "doc");
     assert_int_equal(find_event("net.flow", "", "203.0.113.10", 80)->tx, 5);
     assert_int_equal(find_event("net.flow", "", "203.0.113.10", 80)->rx, 5);
+    forget_events();
+}
+
+/* ---- bytes both ways, half-close ---- */
+
+#define BULK (20u << 20)
+
+/* 20 MiB to an echo server and back, FIN after the last byte; 0 when every byte came back. */
+static int bulk(void *arg)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
+    static uint8_t out[65536], in[65536];
+    size_t sent = 0, got = 0, i;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    (void)arg;
+    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+        return errno;
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    while (got < BULK) {
+        struct pollfd p = {.fd = fd, .events = (short)(POLLIN | (sent < BULK ? POLLOUT : 0))};
+        ssize_t n;
+        if (poll(&p, 1, 5000) <= 0)
+            return 250;
+        if (p.revents & POLLOUT && sent < BULK) {
+            for (i = 0; i < sizeof(out); i++)
+                out[i] = (uint8_t)((sent + i) * 31 >> 3);
+            n = write(fd, out, BULK - sent < sizeof(out) ? BULK - sent : sizeof(out));
+            sent += n > 0 ? (size_t)n : 0;
+            if (sent == BULK)
+                shutdown(fd, SHUT_WR);
+        }
+        if (!(p.revents & (POLLIN | POLLHUP)))
+            continue;
+        n = read(fd, in, sizeof(in));
+        if (n <= 0)
+            return n == 0 ? 251 : errno;
+        for (i = 0; i < (size_t)n; i++)
+            if (in[i] != (uint8_t)((got + i) * 31 >> 3))
+                return 252;
+        got += (size_t)n;
+    }
+    return read(fd, in, 1) == 0 ? 0 : 253; /* and then the server's FIN */
+}
+
+static void test_bulk(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    const struct seen *flow;
+
+    (void)state;
+    assert_int_equal(in_ns(world.cell_ns[0], bulk, NULL), 0);
+    world.ops->detach(cell);
+    flow = find_event("net.flow", "", "203.0.113.10", 80);
+    assert_non_null(flow);
+    assert_int_equal(flow->tx, BULK);
+    assert_int_equal(flow->rx, BULK);
+    forget_events();
+}
+
+/* The server hears FIN while the other direction stays open: it reads all, then answers. */
+static int half_close(void *arg)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(7000)};
+    char c;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    (void)arg;
+    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || write(fd, "abc", 3) != 3)
+        return errno;
+    shutdown(fd, SHUT_WR);
+    return read(fd, &c, 1) == 0 ? 0 : 250; /* its FIN, because it saw ours */
+}
+
+static void test_half_close(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    long long before = world.sinks->bytes;
+
+    (void)state;
+    assert_int_equal(in_ns(world.cell_ns[0], half_close, NULL), 0);
+    assert_int_equal(world.sinks->bytes - before, 3);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+/* Connected to the gate, refused upstream: the cell gets a reset. */
+static void test_upstream_refused(void **state)
+{
+    struct target t = {"203.0.113.10", 8081, "x", 0};
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+
+    (void)state;
+    assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &t), ECONNRESET);
+    world.ops->detach(cell);
+    assert_non_null(find_event("net.flow", "upstream_failed", "203.0.113.10", 8081));
+    forget_events();
+}
+
+/* ---- what must not pass, under a policy that opens a lot ---- */
+
+static void test_tcp_negatives(void **state)
+{
+    static const struct {
+        const char *addr;
+        int port;
+        const char *reason;
+    } rows[] = {
+        {"169.254.169.254", 80, "hard_deny"}, /* the uplink has it, and a server on it */
+        {"10.1.2.3", 80, "hard_deny"},        /* so here */
+        {"10.200.0.1", 80, "hard_deny"},      /* gateway */
+        {"10.200.0.1", 1, "hard_deny"},       /* the relay's own port */
+        {"10.200.0.6", 80, "hard_deny"},      /* next cell's address */
+        {"192.168.1.1", 80, "hard_deny"},     {"172.16.0.1", 80, "hard_deny"},
+        {"100.64.0.1", 80, "hard_deny"},      {"100.100.100.200", 80, "hard_deny"},
+        {"192.0.0.192", 80, "hard_deny"},     {"198.18.0.1", 80, "hard_deny"},
+        {"8.8.4.4", 80, "hard_deny"}, /* an address of the uplink, and a rule that covers it */
+        {"203.0.113.10", 25, "hard_deny"},    {"203.0.113.10", 853, "no_rule"},
+        {"203.0.113.10", 443, "no_rule"},     {"203.0.113.10", 65535, "no_rule"},
+        {"203.0.113.10", 1, "no_rule"},       {"198.51.100.7", 80, "no_rule"},
+    };
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    int conns = world.sinks->conns;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct target t = {rows[i].addr, rows[i].port, NULL, 0};
+        int r = in_ns(world.cell_ns[0], probe_tcp, &t);
+        if (r != ECONNREFUSED)
+            fail_msg("%s:%d: %s", t.addr, t.port, strerror(r));
+        host_turn(20);
+        if (!find_event("net.deny", rows[i].reason, t.addr, t.port))
+            fail_msg("%s:%d: no event with reason %s", t.addr, t.port, rows[i].reason);
+    }
+    assert_int_equal(world.sinks->conns, conns);
+    assert_int_equal(world.n_seen, i); /* one event per attempt */
+    world.ops->detach(cell);
+    forget_events();
+}
+
+static void test_udp_negatives(void **state)
+{
+    static const struct {
+        const char *addr;
+        int port, expect;
+        const char *reason;
+    } rows[] = {
+        {"203.0.113.10", 443, EHOSTUNREACH, "proto_blocked"},
+        {"203.0.113.10", 853, EHOSTUNREACH, "proto_blocked"},
+        {"203.0.113.10", 123, EHOSTUNREACH, "proto_blocked"},
+        {"169.254.169.254", 9, EHOSTUNREACH, "hard_deny"},
+        {"224.0.0.251", 5353, 253, "hard_deny"},
+    };
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    int datagrams = world.sinks->datagrams;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct target t = {rows[i].addr, rows[i].port, NULL, 0};
+        assert_int_equal(in_ns(world.cell_ns[0], probe_udp, &t), rows[i].expect);
+        host_turn(20);
+        if (!find_event("net.deny", rows[i].reason, t.addr, t.port))
+            fail_msg("%s:%d: no event with reason %s", t.addr, t.port, rows[i].reason);
+    }
+    assert_int_equal(world.sinks->datagrams, datagrams);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+/* Frames as only a cell with its own kernel could send them. */
+static void test_frames(void **state)
+{
+    static const uint8_t syn[20] = {0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff};
+    static const uint8_t echo[8] = {8, 0, 0xf7, 0xff, 0, 0, 0, 0};
+    static const uint8_t datagram[12] = {0x30, 0x39, 0, 9, 0, 12, 0, 0, 1, 2, 3, 4};
+    static const struct {
+        const char *src, *dst;
+        uint8_t proto;
+        const void *l4;
+        size_t len;
+        const char *reason;
+    } rows[] = {
+        {"10.200.0.2", "203.0.113.10", 1, echo, 8, "proto_blocked"},
+        {"10.200.0.2", "203.0.113.10", 132, datagram, 12, "proto_blocked"},
+        {"10.200.0.2", "203.0.113.10", 47, datagram, 12, "proto_blocked"},
+        {"10.200.0.2", "203.0.113.10", 4, datagram, 12, "proto_blocked"},
+        {"10.200.0.2", "127.0.0.1", 6, syn, 20, "hard_deny"},
+        {"10.200.0.2", "0.0.0.0", 6, syn, 20, "hard_deny"},
+        {"10.200.0.2", "255.255.255.255", 17, datagram, 12, "hard_deny"},
+        {"10.200.0.6", "203.0.113.10", 6, syn, 20, "source_spoofed"},
+        {"203.0.113.99", "203.0.113.10", 17, datagram, 12, "source_spoofed"},
+        {"127.0.0.1", "203.0.113.10", 6, syn, 20, "source_spoofed"},
+    };
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    int conns = world.sinks->conns, datagrams = world.sinks->datagrams;
+    uint8_t ip[128];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct frame f = {
+            ip, make_ip(ip, rows[i].src, rows[i].dst, rows[i].proto, rows[i].l4, rows[i].len)};
+        assert_int_equal(in_ns(world.cell_ns[0], probe_frame, &f), 0);
+        host_turn(20);
+        assert_int_equal(world.n_seen, i + 1);
+        if (strcmp(world.seen[i].reason, rows[i].reason) || strcmp(world.seen[i].dst, rows[i].dst))
+            if (strcmp(rows[i].dst, "0.0.0.0") || strcmp(world.seen[i].reason, rows[i].reason))
+                fail_msg("%s proto %u: reason %s, dst %s", rows[i].dst, rows[i].proto,
+                         world.seen[i].reason, world.seen[i].dst);
+    }
+    assert_int_equal(world.sinks->conns, conns);
+    assert_int_equal(world.sinks->datagrams, datagrams);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+static void test_ipv6(void **state)
+{
+    static const char *const dst[] = {"2001:db8:9::10",
+                                      "fe80::1",
+                                      "ff02::1",
+                                      "fd00:ec2::254",
+                                      "64:ff9b::a9fe:a9fe",
+                                      "::ffff:169.254.169.254",
+                                      "2002:a9fe:a9fe::1"};
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(dst) / sizeof(dst[0]); i++) {
+        uint8_t ip[60] = {0x60, 0, 0, 0, 0, 20, 6, 64, 0xfe, 0x80, [23] = 2};
+        struct frame f = {ip, sizeof(ip)};
+        inet_pton(AF_INET6, dst[i], ip + 24);
+        assert_int_equal(in_ns(world.cell_ns[0], probe_frame, &f), 0);
+        host_turn(20);
+        assert_non_null(find_event("net.deny", "ipv6_closed", dst[i], -1));
+    }
+    world.ops->detach(cell);
+    forget_events();
+}
+
+static int no_ipv6_here(void *arg)
+{
+    char line[256];
+    FILE *f = fopen("/proc/self/net/if_inet6", "re");
+    int lines = 0;
+
+    (void)arg;
+    while (f && fgets(line, sizeof(line), f))
+        lines++;
+    return lines;
+}
+
+/* ---- DNS ---- */
+
+static const uint8_t query[] = {0x12,        0x34, 1,   0,   0,   1,   0,   0,   0,   0,   0,
+                                1,           3,    'w', 'w', 'w', 7,   'e', 'x', 'a', 'm', 'p',
+                                'l',         'e',  3,   'c', 'o', 'm', 0,   0,   16,  0,   1,
+                                /* OPT */ 0, 0,    41,  4,   208, 0,   0,   0,   0,   0,   0};
+
+static int check_refused(const uint8_t *p, ssize_t n)
+{
+    static const uint8_t ede[] = {0, 15, 0, 2, 0, 15};
+
+    if (n < 12 || p[0] != 0x12 || p[1] != 0x34 || !(p[2] & 0x80) || (p[3] & 15) != 5)
+        return 250;
+    return n >= 18 && !memcmp(p + n - 6, ede, 6) ? 0 : 251;
+}
+
+static int ask_udp(void *target)
+{
+    const struct target *t = target;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(53)};
+    struct timeval limit = {1, 0};
+    uint8_t buf[1500];
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+    inet_pton(AF_INET, t->addr, &a.sin_addr);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    /* connected: an answer from any other address would not be seen */
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || send(fd, query, sizeof(query), 0) < 0)
+        return errno;
+    return check_refused(buf, recv(fd, buf, sizeof(buf), 0));
+}
+
+static int ask_tcp(void *target)
+{
+    const struct target *t = target;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(53)};
+    uint8_t buf[1500] = {0, sizeof(query)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    ssize_t n;
+
+    inet_pton(AF_INET, t->addr, &a.sin_addr);
+    memcpy(buf + 2, query, sizeof(query));
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || write(fd, buf, 2 + sizeof(query)) < 0)
+        return errno;
+    n = read(fd, buf, sizeof(buf));
+    return n < 2 ? 252 : check_refused(buf + 2, n - 2);
+}
+
+static void test_dns(void **state)
+{
+    static const char *const servers[] = {"10.200.0.1", "203.0.113.10", "8.8.4.4",
+                                          "169.254.169.254"};
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    int conns = world.sinks->conns, datagrams = world.sinks->datagrams;
+    const struct seen *s;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(servers) / sizeof(servers[0]); i++) {
+        struct target t = {servers[i], 53, NULL, 0};
+        assert_int_equal(in_ns(world.cell_ns[0], ask_udp, &t), 0);
+        assert_int_equal(in_ns(world.cell_ns[0], ask_tcp, &t), 0);
+        host_turn(20);
+        s = find_event("net.deny", "dns_refused", servers[i], 53);
+        assert_non_null(s);
+        assert_string_equal(s->name, "www.example.com");
+        assert_int_equal(s->qtype, 16);
+    }
+    assert_int_equal(world.n_seen, 8);
+    assert_int_equal(world.sinks->conns, conns);
+    assert_int_equal(world.sinks->datagrams, datagrams);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+/* ---- two cells ---- */
+
+static int listen_80(void *arg)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
+    struct pollfd p = {.fd = socket(AF_INET, SOCK_STREAM, 0), .events = POLLIN};
+
+    (void)arg;
+    if (bind(p.fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(p.fd, 5) < 0)
+        return 250;
+    return poll(&p, 1, 600); /* 0: nobody came */
+}
+
+static void test_neighbour(void **state)
+{
+    struct target t = {"10.200.0.6", 80, "x", 0};
+    struct cella_attached at = {0};
+    void *a = attach_cell(0, ALLOW_WIDE, &at), *b = attach_cell(1, ALLOW_WIDE, &at);
+    pid_t listener;
+
+    (void)state;
+    assert_string_equal(at.address, "10.200.0.6/30");
+    listener = spawn_in_ns(world.cell_ns[1], listen_80, NULL);
+    usleep(50000);
+    assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &t), ECONNREFUSED);
+    assert_int_equal(wait_child(listener), 0);
+    t.addr = "203.0.113.10"; /* both cells reach what both may */
+    assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &t), 0);
+    assert_int_equal(in_ns(world.cell_ns[1], probe_echo, &t), 0);
+    assert_int_equal(in_ns(world.cell_ns[1], no_ipv6_here, NULL), 0);
+    world.ops->detach(a);
+    world.ops->detach(b);
+    assert_non_null(find_event("net.deny", "hard_deny", "10.200.0.6", 80));
+    forget_events();
+}
+
+/* ---- change while running ---- */
+
+static int hold_flow(void *arg)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
+    struct timeval limit = {3, 0};
+    char c;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || write(fd, "x", 1) != 1 ||
+        read(fd, &c, 1) != 1)
+        return 250;
+    if (write(*(int *)arg, "r", 1) != 1)
+        return 251;
+    return read(fd, &c, 1) < 0 ? errno : 252;
+}
+
+static int apply(void *cell, const char *document, uint64_t gen, struct cella_applied *ret)
+{
+    char msg[512] = "";
+    struct cella_error err = {.hdr = CELLA_HDR_INIT(struct cella_error, CELLA_KIND_ERROR),
+                              .msg = msg,
+                              .msg_cap = sizeof(msg)};
+    struct cella_policy policy = {.hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY),
+                                  .name = "test",
+                                  .document = {document, strlen(document)},
+                                  .generation = gen};
+    int r = world.ops->apply(cell, &policy, ret, &err);
+
+    if (r < 0)
+        printf("apply: %s\n", msg);
+    return r;
+}
+
+static pid_t start_flow(void)
+{
+    int ready[2];
+    char c;
+    pid_t pid;
+
+    assert_int_equal(pipe(ready), 0);
+    pid = spawn_in_ns(world.cell_ns[0], hold_flow, &ready[1]);
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    close(ready[0]);
+    return pid;
+}
+
+static void test_apply(void **state)
+{
+    static const char other[] =
+        "{\"version\":1,\"allow\":[{\"id\":\"o\",\"cidr\":\"198.51.100.7/32\","
+        "\"ports\":[443],\"layer\":\"raw\"}]}";
+    struct target old = {"203.0.113.10", 80, "x", 0}, new = {"198.51.100.7", 443, "x", 0};
+    struct cella_attached at = {0};
+    struct cella_applied done = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    pid_t flow = start_flow();
+    double t;
+
+    (void)state;
+    assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &new), ECONNREFUSED);
+    t = ms();
+    assert_int_equal(apply(cell, other, 2, &done), 0);
+    printf("apply %.2f ms\n", ms() - t);
+    assert_int_equal(done.generation, 2);
+    assert_int_equal(done.killed, 1);
+    assert_int_equal(wait_child(flow), ECONNRESET);
+    assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &old), ECONNREFUSED);
+    assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &new), 0);
+    assert_true(apply(cell, "{\"version\":1,\"allow\":[{}]}", 3, &done) < 0); /* changes nothing */
+    assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &new), 0);
+    assert_int_equal(apply(cell, ALLOW_WIDE, 4, &done), 0);
+    assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &old), 0);
+    assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &new), ECONNREFUSED);
+    flow = start_flow();
+    assert_int_equal(apply(cell, ALLOW_WIDE, 5, &done), 0); /* a flow that stays allowed stays */
+    assert_int_equal(done.killed, 0);
+    assert_int_equal(apply(cell, "", 6, &done), 0);
+    assert_int_equal(wait_child(flow), ECONNRESET);
+    assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &old), ECONNREFUSED);
+    world.ops->detach(cell);
+    assert_string_equal(find_event("net.flow", "policy_changed", "203.0.113.10", 80)->verdict,
+                        "kill");
+    forget_events();
+}
+
+static void test_phases(void **state)
+{
+    static const char doc[] = "{\"version\":1,\"active\":\"install\",\"phases\":{\"install\":{"
+                              "\"allow\":[{\"id\":\"a\",\"cidr\":"
+                              "\"203.0.113.0/24\",\"ports\":[80],\"layer\":\"raw\"}]},\"run\":{}}}";
+    struct target t = {"203.0.113.10", 80, "x", 0};
+    struct cella_attached at = {0};
+    struct cella_applied done = {0};
+    void *cell = attach_cell(0, doc, &at);
+    pid_t flow = start_flow();
+
+    (void)state;
+    assert_int_equal(world.ops->phase(cell, "nowhere", 2, &done, NULL), -ENOENT);
+    assert_int_equal(world.ops->phase(cell, "run", 2, &done, NULL), 0);
+    assert_int_equal(done.killed, 1);
+    assert_int_equal(wait_child(flow), ECONNRESET);
+    assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &t), ECONNREFUSED);
+    assert_int_equal(world.ops->phase(cell, "install", 3, &done, NULL), -EPERM);
+    assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &t), ECONNREFUSED);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+/* ---- death, floods, residue ---- */
+
+static void test_gate_killed(void **state)
+{
+    struct target t = {"203.0.113.10", 80, "x", 0};
+    struct cella_attached at = {0};
+    struct cella_applied done = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    struct pollfd p = {.fd = at.borrow_exit_fd, .events = POLLIN};
+    pid_t flow = start_flow();
+    int conns;
+
+    (void)state;
+    assert_int_equal(poll(&p, 1, 0), 0);
+    kill((pid_t)at.gate_pid, SIGKILL);
+    assert_int_equal(poll(&p, 1, 1000), 1);
+    assert_int_equal(wait_child(flow), ECONNRESET);
+    host_turn(50);
+    assert_non_null(find_event("net.deny", "broker_down", NULL, -1));
+    conns = world.sinks->conns;
+    assert_int_not_equal(in_ns(world.cell_ns[0], probe_echo, &t), 0);
+    assert_int_equal(world.sinks->conns, conns);
+    assert_int_equal(apply(cell, ALLOW_WIDE, 2, &done), -EPIPE);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+/* The sink's rule is fail-closed and it cannot write: an allowed flow must not go on. */
+static void test_unrecorded_flow(void **state)
+{
+    struct target t = {"203.0.113.10", 80, "x", 0};
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    struct pollfd p = {.fd = at.borrow_exit_fd, .events = POLLIN};
+
+    (void)state;
+    world.emit_result = -ENOSPC;
+    in_ns(world.cell_ns[0], probe_echo, &t);
+    host_turn(50);
+    assert_int_equal(poll(&p, 1, 1000), 1);
+    world.emit_result = 0;
+    world.ops->detach(cell);
+    forget_events();
+}
+
+#define FLOOD 3000
+static int flood(void *arg)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(443)};
+    int i, fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+    (void)arg;
+    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
+    for (i = 0; i < FLOOD; i++)
+        sendto(fd, "x", 1, 0, (struct sockaddr *)&a, sizeof(a));
+    return 0;
+}
+
+static void test_flood_is_counted(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, "{}", &at);
+    int64_t total = 0;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(in_ns(world.cell_ns[0], flood, NULL), 0);
+    host_turn(300);
+    world.ops->detach(cell);
+    for (i = 0; i < world.n_seen; i++)
+        total += world.seen[i].count + world.seen[i].suppressed;
+    assert_true(world.n_seen < 600);
+    printf("flood: %zu events, %lld packets\n", world.n_seen, (long long)total);
+    assert_int_equal(total, FLOOD);
+    forget_events();
+}
+
+static int has_eth0(void *arg)
+{
+    (void)arg;
+    return if_nametoindex("eth0") != 0;
+}
+
+static int open_fds(void)
+{
+    int i, n = 0;
+
+    for (i = 0; i < 1024; i++)
+        n += fcntl(i, F_GETFD) >= 0;
+    return n;
+}
+
+static void test_nothing_left(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    int fds, i;
+
+    (void)state;
+    assert_int_equal(in_ns(world.cell_ns[0], has_eth0, NULL), 1);
+    world.ops->detach(cell);
+    fds = open_fds();
+    cell = attach_cell(0, ALLOW_WIDE, &at);
+    world.ops->detach(cell);
+    assert_int_equal(open_fds(), fds);
+    assert_int_equal(kill((pid_t)at.gate_pid, 0), -1);
+    for (i = 0; i < 200 && in_ns(world.cell_ns[0], has_eth0, NULL); i++)
+        usleep(10000); /* the kernel takes namespaces down in its own time */
+    assert_true(i < 200);
+    forget_events();
+}
+
+static void collect(void *ctx, const struct cella_flow *f)
+{
+    struct cella_flow *sum = ctx;
+
+    if (strcmp(f->destination, "203.0.113.10:80"))
+        return;
+    assert_string_equal(f->rule, "doc");
+    sum->allowed += f->allowed;
+    sum->tx_bytes += f->tx_bytes;
+    sum->rx_bytes += f->rx_bytes;
+}
+
+static void test_report(void **state)
+{
+    struct target t = {"203.0.113.10", 80, "hello", 0};
+    struct cella_attached at = {0};
+    struct cella_flow sum = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    pid_t flow;
+
+    (void)state;
+    assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &t), 0);
+    flow = start_flow(); /* one byte each way, still open */
+    assert_int_equal(world.ops->report(cell, &sum, collect, NULL), 0);
+    assert_int_equal(sum.allowed, 2);
+    assert_int_equal(sum.tx_bytes, 6);
+    assert_int_equal(sum.rx_bytes, 6);
+    world.ops->detach(cell);
+    assert_int_equal(wait_child(flow), ECONNRESET);
     forget_events();
 }
 
@@ -107,6 +741,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deny_and_twin),
+        cmocka_unit_test(test_bulk),
+        cmocka_unit_test(test_half_close),
+        cmocka_unit_test(test_upstream_refused),
+        cmocka_unit_test(test_tcp_negatives),
+        cmocka_unit_test(test_udp_negatives),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_ipv6),
+        cmocka_unit_test(test_dns),
+        cmocka_unit_test(test_neighbour),
+        cmocka_unit_test(test_apply),
+        cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_gate_killed),
+        cmocka_unit_test(test_unrecorded_flow),
+        cmocka_unit_test(test_flood_is_counted),
+        cmocka_unit_test(test_nothing_left),
+        cmocka_unit_test(test_report),
         cmocka_unit_test(test_speed),
     };
 
