@@ -67,6 +67,22 @@ static void freezer_say(const struct cella_probe_report *report, const struct cg
         say(report, "pause", CELLA_NONE, "no cgroup freezer");
 }
 
+/* Made and removed again: a hierarchy can be there and be read-only, as inside a container. */
+static int groups_try(const struct cgroup_layout *l, struct cella_error *err)
+{
+    const uint32_t want = 1u << CGROUP_MEMORY | 1u << CGROUP_PIDS | 1u << CGROUP_CPU;
+    char id[CELLA_ID_LEN + 1];
+    struct cgroup g;
+    int r = random_id(id);
+
+    if (r == 0)
+        r = cgroup_create(l, NULL, id, want, &g, err);
+    if (r < 0)
+        return r;
+    cgroup_remove(&g);
+    return 0;
+}
+
 static int needs(const struct cella_probe_report *report, struct cella_error *err)
 {
     uint32_t action = SECCOMP_RET_KILL_PROCESS;
@@ -97,6 +113,8 @@ int container_probe(const struct cella_host *host, const struct cella_probe_repo
     if (geteuid())
         return fail(err, -EPERM, "container: must run as root to map a range of ids");
     r = cgroup_layout_read(&l, err);
+    if (r == 0)
+        r = groups_try(&l, err);
     if (r == 0)
         r = needs(report, err);
     if (r == 0)

@@ -12,17 +12,12 @@
  * Invariants: a path is absolute and fits CGROUP_PATH_MAX or the call fails; a failed
  * cgroup_create() removes what it made, except the shared parent directory. Threads: no state.
  */
-#include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 
 #include "cgroup.h"
 
 #define TEXT_MAX (1u << 20)
-#define WALK_DEPTH 12
-#define WALK_ENTRIES 100000
-#define FOUND_MAX 32
 
 static const struct {
     const char *v1, *v2;
@@ -241,12 +236,13 @@ static int dir_add(struct cgroup *g, int version, uint32_t controllers, const ch
 {
     struct cgroup_dir *d = &g->dirs[g->n_dirs];
     int n = snprintf(d->path, sizeof(d->path), "%s/%s", base, id);
-    int made;
+    int made, tries;
 
     if (n < 0 || (size_t)n >= sizeof(d->path))
         return fail(err, -ENAMETOOLONG, "control group %s/%s: path is too long", base, id);
     made = mkdir(d->path, 0755);
-    if (made < 0 && errno == ENOENT) {
+    /* another cell's end may take the shared parent away between the two */
+    for (tries = 0; made < 0 && errno == ENOENT && tries < 16; tries++) {
         if (mkdir(base, 0755) < 0 && errno != EEXIST)
             return fail(err, -errno, "control group %s: cannot create it: %s", base,
                         strerror(errno));
@@ -414,15 +410,23 @@ void cgroup_close(struct cgroup *g)
         }
 }
 
-/* A group is busy for a moment after its last process was reaped. */
-static int dir_rmdir(const char *path, int tries)
+int cgroup_dir_rmdir(const struct cgroup_dir *d, int tries)
 {
-    while (rmdir(path) < 0) {
+    char parent[CGROUP_PATH_MAX], *slash;
+
+    while (rmdir(d->path) < 0) {
         if (errno == ENOENT)
-            return 0;
+            break;
         if (errno != EBUSY || tries-- <= 0)
             return -errno;
-        usleep(1000);
+        usleep(1000); /* a group is busy for a moment after its last process was reaped */
+    }
+    /* v1: the parent lies in somebody else's group and would be in the way there */
+    strcpy(parent, d->path);
+    slash = strrchr(parent, '/');
+    if (d->version == 1 && slash && slash - parent > 6 && !strncmp(slash - 6, "/cella", 6)) {
+        *slash = 0;
+        rmdir(parent); /* only when it is empty */
     }
     return 0;
 }
@@ -432,103 +436,13 @@ void cgroup_remove(struct cgroup *g)
     uint32_t i;
 
     for (i = 0; i < g->n_dirs; i++) {
-        if (rmdir(g->dirs[i].path) == 0 || errno == ENOENT)
+        if (cgroup_dir_rmdir(&g->dirs[i], 0) == 0)
             continue;
         cgroup_kill(g);
         cgroup_wait_empty(g, 5000000000u);
-        dir_rmdir(g->dirs[i].path, 2000);
+        cgroup_dir_rmdir(&g->dirs[i], 2000);
     }
     cgroup_close(g);
     g->n_dirs = 0;
     g->v2 = -1;
-}
-
-/* --------------------------------------------------------------------------- reap */
-
-struct walk {
-    const char *id;
-    struct cgroup *g;
-    int version;
-    unsigned entries;
-};
-
-/* Looks for directories called `id` below the open directory (takes fd). */
-static void walk_dir(struct walk *w, int own_fd, const char *path, unsigned depth)
-{
-    DIR *d = fdopendir(own_fd);
-    struct dirent *e;
-
-    if (!d) {
-        close(own_fd);
-        return;
-    }
-    while ((e = readdir(d)) && w->entries++ < WALK_ENTRIES) {
-        char child[CGROUP_PATH_MAX];
-        int n, fd;
-        if (e->d_type != DT_DIR || e->d_name[0] == '.')
-            continue;
-        n = snprintf(child, sizeof(child), "%s/%s", path, e->d_name);
-        if (n < 0 || (size_t)n >= sizeof(child))
-            continue;
-        fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0)
-            continue;
-        if (!strcmp(e->d_name, w->id) && w->g->n_dirs < ARRAY_LEN(w->g->dirs)) {
-            struct cgroup_dir *found = &w->g->dirs[w->g->n_dirs++];
-            strcpy(found->path, child);
-            found->fd = fd;
-            found->version = w->version;
-            found->controllers = 1u << CGROUP_FREEZER; /* thaw it when it is one */
-            if (w->version == 2)
-                w->g->v2 = (int)w->g->n_dirs - 1;
-        } else if (depth < WALK_DEPTH) {
-            walk_dir(w, fd, child, depth + 1);
-        } else {
-            close(fd);
-        }
-    }
-    closedir(d);
-}
-
-static void walk_mount(const struct cgroup_mount *m, int version, const char *id, struct cgroup *g)
-{
-    struct walk w = {id, g, version, 0};
-    int fd;
-
-    if (!m->path[0])
-        return;
-    fd = open(m->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0)
-        walk_dir(&w, fd, m->path, 0);
-}
-
-int cgroup_reap(const struct cgroup_layout *l, const char *id, int dry_run, void *ctx,
-                void (*found)(void *ctx, const char *what), struct cella_error *err)
-{
-    struct cgroup g = {.v2 = -1};
-    uint32_t i, n;
-    int r = 0;
-
-    walk_mount(&l->v2, 2, id, &g);
-    for (i = 0; i < l->n_v1; i++)
-        walk_mount(&l->v1[i], 1, id, &g);
-    n = g.n_dirs;
-    for (i = 0; found && i < n; i++) {
-        char what[CGROUP_PATH_MAX + 16];
-        snprintf(what, sizeof(what), "cgroup %s", g.dirs[i].path);
-        found(ctx, what);
-    }
-    if (!dry_run && n) {
-        cgroup_kill(&g);
-        cgroup_wait_empty(&g, 5000000000u);
-        for (i = 0; i < n; i++) {
-            int e = dir_rmdir(g.dirs[i].path, 2000);
-            if (e < 0 && r == 0)
-                r = fail(err, e,
-                         "control group %s: cannot remove it: %s; its processes are still there",
-                         g.dirs[i].path, strerror(-e));
-        }
-    }
-    cgroup_close(&g);
-    return r < 0 ? r : (int)n;
 }

@@ -79,6 +79,8 @@ int cgroup_has(const struct cgroup *g, enum cgroup_controller c);
    itself, which is many times cheaper than moving it from outside. Returns their number. */
 int cgroup_entry(const struct cgroup *g, int *ret_v2_fd, int own_fds[CGROUP_N],
                  struct cella_error *err);
+/* Removes one directory, waiting at most `tries` ms while it is busy; -EBUSY. In v1 its parent "cella" too, when empty. */
+int cgroup_dir_rmdir(const struct cgroup_dir *d, int tries);
 /* Closes the descriptors, keeps the directories. */
 void cgroup_close(struct cgroup *g);
 /* Kills what is inside (bounded wait), removes the directories, closes. Safe on a zeroed or closed

@@ -388,6 +388,37 @@ static void test_resize(void **state)
     cell_fini(&c);
 }
 
+/* Only where the image lies on a block device and the kernel can throttle. */
+static void test_io_bites(void **state)
+{
+    static const char file[] = "/usr/bin/python3.11";
+    struct cell c;
+    int r;
+
+    (void)state;
+    if (access(file, R_OK) < 0)
+        skip();
+    cell_init(&c);
+    assert_int_equal(cell_boot(&c), 0);
+    r = (int)cell_ask(&c, "direct %s %d", file, 2 << 20);
+    cell_fini(&c);
+    if (r < 0 || r > 500)
+        skip(); /* no direct reads there, or too slow to tell */
+    cell_init(&c);
+    c.limits.io_read_bps = 2u << 20;
+    if (cell_create(&c) == -ENOTSUP) {
+        cell_fini(&c);
+        skip();
+    }
+    cell_fini(&c);
+    cell_init(&c);
+    c.limits.io_read_bps = 2u << 20;
+    assert_int_equal(cell_boot(&c), 0);
+    assert_in_range(cell_ask(&c, "direct %s %d", file, 2 << 20), 600, 10000);
+    assert_true(cell_stats(&c).io_read_bytes >= 1u << 20);
+    cell_fini(&c);
+}
+
 /* A limit that cannot be had: io on a root without a block device (/run is a tmpfs or an overlay in
  * the lab). */
 static void test_unenforceable(void **state)
@@ -816,6 +847,7 @@ int main(void)
         cmocka_unit_test(test_cpu_bites),
         cmocka_unit_test(test_resize),
         cmocka_unit_test(test_unenforceable),
+        cmocka_unit_test(test_io_bites),
         cmocka_unit_test(test_readonly_root),
         cmocka_unit_test(test_user_mounts),
         cmocka_unit_test(test_refusals),
