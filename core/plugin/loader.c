@@ -10,9 +10,11 @@
  *   3. dlopen of the opened descriptor, RTLD_NOW|RTLD_LOCAL: constructors run here, not before
  *   4. the entry, then everything the table says, before any operation is called
  *
- * Invariants: the descriptor stays open as long as the mapping may live, because the C library
- * tells loaded objects apart by name first, and /proc/self/fd/N of a reused N would find the old
- * one. Under ASan nothing is unmapped. Threads: load and unload from one thread at a time.
+ * Invariants: what was checked is what is mapped. The C library tells loaded objects apart by the
+ * name they were opened under before it looks at the file, and keeps that name as long as the
+ * object is mapped; /proc/self/fd/N of a reused N would find an older object. So every load uses a
+ * spelling of that path which this process has not used before. Under ASan nothing is unmapped.
+ * Threads: load and unload from one thread at a time.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -176,14 +178,28 @@ int plugin_table_take(struct plugin *p, const void *table, const struct cella_no
     return r < 0 ? fail_wrap(err, "%s", p->name) : 0;
 }
 
+/* "/proc/self/fd/N" with a number of this load written in its slashes: "/." and "//" are its bits.
+ */
+static void unique_name(char out[128], int fd)
+{
+    static uint32_t loads;
+    size_t n = (size_t)snprintf(out, 128, "/proc/self/fd");
+    uint32_t bits;
+
+    for (bits = ++loads; bits; bits >>= 1)
+        n += (size_t)snprintf(out + n, 128 - n, bits & 1 ? "/." : "//");
+    snprintf(out + n, 128 - n, "/%d", fd);
+}
+
 /* Constructors and the entry run here. */
-static int object_map(struct plugin *p, const struct cella_note *note, struct cella_error *err)
+static int object_map(struct plugin *p, int fd, const struct cella_note *note,
+                      struct cella_error *err)
 {
     cella_plugin_entry_fn entry;
     const void *table;
-    char name[64];
+    char name[128];
 
-    snprintf(name, sizeof(name), "/proc/self/fd/%d", p->rt->fd);
+    unique_name(name, fd);
     stray_baseline();
     watchdog_enter(p, "load", DEADLINE_CALL);
     p->dl = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -204,32 +220,38 @@ static int object_map(struct plugin *p, const struct cella_note *note, struct ce
     return plugin_table_take(p, table, note, err);
 }
 
+static struct plugin *plugin_new(const char *path)
+{
+    struct plugin *p = calloc(1, sizeof(*p));
+
+    if (!p)
+        return NULL;
+    p->rt = calloc(1, sizeof(*p->rt));
+    p->path = strdup(path);
+    if (p->rt && p->path)
+        return p;
+    plugin_unload(p);
+    return NULL;
+}
+
 int plugin_load(const char *path, struct plugin **ret, struct cella_error *err)
 {
-    struct plugin *p = NULL;
+    auto_close int fd = -1;
     struct cella_note note;
-    int fd, r;
+    struct plugin *p;
+    int r;
 
     r = plugin_open(path, &fd, err);
     if (r < 0)
         return r;
-    p = calloc(1, sizeof(*p));
-    if (p)
-        p->rt = calloc(1, sizeof(*p->rt));
-    if (!p || !p->rt || !(p->path = strdup(path))) {
-        r = fail(err, -ENOMEM, "plugin %s: out of memory", path);
-        close(fd);
-        if (p)
-            free(p->rt);
-        free(p);
-        return r;
-    }
-    p->rt->fd = fd;
+    p = plugin_new(path);
+    if (!p)
+        return fail(err, -ENOMEM, "plugin %s: out of memory", path);
     r = plugin_note_read(fd, &note, err);
     if (r == 0)
         r = note_check(&note, err);
     if (r == 0)
-        r = object_map(p, &note, err);
+        r = object_map(p, fd, &note, err);
     if (r < 0) {
         r = fail_wrap(err, "plugin %s", path);
         plugin_unload(p);
@@ -241,18 +263,14 @@ int plugin_load(const char *path, struct plugin **ret, struct cella_error *err)
 
 void plugin_unload(struct plugin *p)
 {
-    int mapped;
-
     if (!p)
         return;
     method_set_free(p->method_set);
-    mapped = p->dl && (PLUGIN_ASAN || dlclose(p->dl) != 0);
-    if (p->rt) {
-        if (!mapped && p->rt->fd >= 0)
-            close(p->rt->fd);
+    if (p->dl && !PLUGIN_ASAN)
+        dlclose(p->dl);
+    if (p->rt)
         free(p->rt->probe);
-        free(p->rt);
-    }
+    free(p->rt);
     free(p->path);
     free(p);
 }

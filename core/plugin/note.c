@@ -20,12 +20,19 @@
 #define PHDRS_MAX 128u
 #define NOTE_SEGMENT_MAX 16384u
 
+static int inside(const struct elf_source *src, uint64_t off, uint64_t len)
+{
+    uint64_t end;
+
+    return !__builtin_add_overflow(off, len, &end) && end <= src->size;
+}
+
 static int read_at(const struct elf_source *src, uint64_t off, void *buf, uint64_t len,
                    struct cella_error *err)
 {
-    uint64_t end, done = 0;
+    uint64_t done = 0;
 
-    if (__builtin_add_overflow(off, len, &end) || end > src->size)
+    if (!inside(src, off, len))
         return fail(err, -ENOEXEC, "truncated or corrupt ELF file: bytes %llu+%llu lie outside it",
                     (unsigned long long)off, (unsigned long long)len);
     if (src->fd < 0) {
@@ -146,6 +153,9 @@ int elf_note_read(const struct elf_source *src, struct cella_note *ret, struct c
         r = read_at(src, off, &ph, sizeof(ph), err);
         if (r < 0)
             return r;
+        /* What lies outside the file would be mapped all the same and fault in the loader. */
+        if (ph.p_type == PT_LOAD && !inside(src, ph.p_offset, ph.p_filesz))
+            return fail(err, -ENOEXEC, "truncated ELF file: a segment ends outside of it");
         if (ph.p_type != PT_NOTE)
             continue;
         r = segment_read(src, &ph, &note, &found, err);

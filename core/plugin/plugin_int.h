@@ -30,8 +30,7 @@
 
 /* Learned while the plugin is used. Reached through a const plugin, so it is its own object. */
 struct plugin_runtime {
-    const struct cella_host *host; /* last host table handed over; for log() */
-    int fd;                        /* what dlopen was given; open as long as the mapping may live */
+    const struct cella_host *host;    /* last host table handed over; for log() */
     unsigned stray_said, output_said; /* reports made, bounded */
     unsigned hot_calls;
     char pending[256];          /* something to say before there was a host to say it to */

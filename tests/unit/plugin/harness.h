@@ -35,17 +35,25 @@ static const struct cella_host test_host __attribute__((unused)) = {
     .log = host_log_add,
 };
 
+/* cmocka's own macro uses the name that util.h had. */
+#define fail_msg_(...)                                                                             \
+    do {                                                                                           \
+        print_error(__VA_ARGS__);                                                                  \
+        print_error("\n");                                                                         \
+        _fail(__FILE__, __LINE__);                                                                 \
+    } while (0)
+
 #define assert_says(text, part)                                                                    \
     do {                                                                                           \
         if (!strstr((text), (part)))                                                               \
-            fail_msg("\"%s\" does not say \"%s\"", (text), (part));                                \
+            fail_msg_("\"%s\" does not say \"%s\"", (text), (part));                               \
     } while (0)
 
 #define assert_ok(call, eb)                                                                        \
     do {                                                                                           \
         int r_ = (call);                                                                           \
         if (r_ < 0)                                                                                \
-            fail_msg("%s: %d: %s", #call, r_, (eb).text);                                          \
+            fail_msg_("%s: %d: %s", #call, r_, (eb).text);                                         \
     } while (0)
 
 #endif

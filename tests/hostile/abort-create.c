@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/* Aborts, in create. */
+#include "honest.h"
+
+static int create(const struct cella_host *host, const struct cella_spec *spec, void **ret_self,
+                  struct cella_error *err)
+{
+    abort();
+}
+
+static const struct cella_backend_ops ops = {HONEST_BACKEND("abort-create"), .create = create};
+CELLA_REGISTER(CELLA_KIND_BACKEND, ops)

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/* Writes to where nothing is, in create. */
+#include "honest.h"
+
+static int create(const struct cella_host *host, const struct cella_spec *spec, void **ret_self,
+                  struct cella_error *err)
+{
+    volatile int *volatile nowhere = NULL;
+
+    *nowhere = 1;
+    return 0;
+}
+
+static const struct cella_backend_ops ops = {HONEST_BACKEND("crash-create"), .create = create};
+CELLA_REGISTER(CELLA_KIND_BACKEND, ops)

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/* The probe sets a reserved member of the result. */
+#include "honest.h"
+
+static int probe(const struct cella_host *host, const struct cella_probe_report *report,
+                 struct cella_probe *ret_probe, struct cella_error *err)
+{
+    honest_probe(host, report, ret_probe, err);
+    ret_probe->reserved0 = 1;
+    return 0;
+}
+
+static const struct cella_backend_ops ops = {HONEST_BACKEND("probe-reserved"), .probe = probe};
+CELLA_REGISTER(CELLA_KIND_BACKEND, ops)
