@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/* Every pair of state and operation, against the diagram of <cella/backend.h> written out by hand.
+ */
+#include "harness.h"
+
+/* Rows: operation. Columns: none created running paused stopped. '-' refused, else the next state.
+ */
+static const char *const expected[BACKEND_OP_COUNT] = {
+    [BACKEND_OP_CREATE] = "c----",  [BACKEND_OP_START] = "-r---",  [BACKEND_OP_STOP] = "-sss-",
+    [BACKEND_OP_CONNECT] = "--r--", [BACKEND_OP_PAUSE] = "--p--",  [BACKEND_OP_RESUME] = "---r-",
+    [BACKEND_OP_STATS] = "--rps",   [BACKEND_OP_RESIZE] = "--rp-", [BACKEND_OP_DESTROY] = "-nnnn",
+};
+static const char letters[] = "ncrps";
+
+static void table(void **state)
+{
+    struct errbuf eb;
+    unsigned op, s;
+
+    (void)state;
+    for (op = 0; op < BACKEND_OP_COUNT; op++)
+        for (s = 0; s < 5; s++) {
+            enum backend_state next = 99;
+            int r = lifecycle_check("p", s, op, &next, errbuf_init(&eb));
+            char got = r < 0 ? '-' : letters[next];
+            if (got != expected[op][s])
+                fail_msg_("%s while %s: got %c, expected %c", backend_op_name(op),
+                          backend_state_name(s), got, expected[op][s]);
+            if (r < 0) {
+                assert_int_equal(r, -EPROTO);
+                assert_int_equal(next, 99);
+                assert_says(eb.text, backend_op_name(op));
+                assert_says(eb.text, backend_state_name(s));
+            }
+        }
+}
+
+static void out_of_table(void **state)
+{
+    enum backend_state next;
+
+    (void)state;
+    assert_int_equal(lifecycle_check("p", 17, BACKEND_OP_START, &next, NULL), -EPROTO);
+    assert_int_equal(lifecycle_check("p", BACKEND_NONE, 99, &next, NULL), -EPROTO);
+}
+
+/* ---- through the wrappers: a refused operation never reaches the plugin ---- */
+static int calls, answer;
+
+static int count_start(void *self, struct cella_started *st, struct cella_error *err)
+{
+    (void)self, (void)st, (void)err;
+    calls++;
+    return answer;
+}
+
+static int count_simple(void *self, struct cella_error *err)
+{
+    (void)self, (void)err;
+    calls++;
+    return answer;
+}
+
+static int count_stop(void *self, uint32_t how, uint64_t timeout_ns, struct cella_error *err)
+{
+    (void)self, (void)how, (void)timeout_ns, (void)err;
+    calls++;
+    return answer;
+}
+
+static void never_reaches(void **state)
+{
+    struct plugin p = {.kind = CELLA_KIND_BACKEND,
+                       .name = "counting",
+                       .ops.backend = {.start = count_start,
+                                       .pause = count_simple,
+                                       .resume = count_simple,
+                                       .stop = count_stop}};
+    struct backend b = {.plugin = &p, .self = &calls, .state = BACKEND_CREATED};
+    struct cella_started st;
+    struct errbuf eb;
+
+    (void)state;
+    calls = 0;
+    assert_int_equal(backend_pause(&b, errbuf_init(&eb)), -EPROTO);
+    assert_int_equal(backend_resume(&b, NULL), -EPROTO);
+    assert_int_equal(calls, 0);
+    b.state = BACKEND_RUNNING;
+    assert_int_equal(backend_start(&b, &st, NULL), -EPROTO);
+    assert_int_equal(calls, 0);
+    answer = -EIO; /* a refusal of the plugin does not change the state */
+    assert_int_equal(backend_pause(&b, errbuf_init(&eb)), -EIO);
+    assert_says(eb.text, "counting: pause failed: Input/output error");
+    assert_int_equal(b.state, BACKEND_RUNNING);
+    assert_int_equal(backend_stop(&b, CELLA_STOP_KILL, 0, NULL), -EIO);
+    assert_int_equal(b.state, BACKEND_RUNNING);
+    answer = 0;
+    assert_int_equal(backend_pause(&b, NULL), 0);
+    assert_int_equal(b.state, BACKEND_PAUSED);
+    assert_int_equal(backend_resume(&b, NULL), 0);
+    assert_int_equal(backend_stop(&b, 7, 0, errbuf_init(&eb)), -EINVAL);
+    assert_int_equal(backend_stop(&b, CELLA_STOP_GRACEFUL, UINT64_MAX, NULL), 0);
+    calls = 0;
+    assert_int_equal(backend_stop(&b, CELLA_STOP_KILL, 0, NULL), 0);
+    assert_int_equal(calls, 0);
+}
+
+/* NULL operations get the default that the table in kinds.c names. */
+static void defaults(void **state)
+{
+    struct plugin p = {.kind = CELLA_KIND_BACKEND, .name = "bare"};
+    struct plugin en = {.kind = CELLA_KIND_ENFORCER, .name = "bare"};
+    struct plugin si = {.kind = CELLA_KIND_SINK, .name = "bare"};
+    struct backend b = {.plugin = &p, .self = &p, .state = BACKEND_RUNNING};
+    struct enforcer e = {.plugin = &en, .self = &en};
+    struct cella_limits l = {.hdr = CELLA_HDR_INIT(struct cella_limits, CELLA_KIND_LIMITS)};
+    struct cella_stats stats;
+    struct cella_applied applied;
+    struct errbuf eb;
+
+    (void)state;
+    assert_int_equal(backend_pause(&b, errbuf_init(&eb)), -EOPNOTSUPP);
+    assert_says(eb.text, "backend bare has no pause");
+    assert_int_equal(backend_resize(&b, &l, NULL), -EOPNOTSUPP);
+    assert_int_equal(backend_stats(&b, &stats, NULL), 0);
+    assert_int_equal(stats.unknown, 0x7ff);
+    assert_int_equal(enforcer_check(&en, NULL, NULL), 0);
+    assert_int_equal(enforcer_apply(&e, NULL, &applied, NULL), -EOPNOTSUPP);
+    assert_int_equal(enforcer_phase(&e, "x", 1, &applied, NULL), -EOPNOTSUPP);
+    assert_int_equal(enforcer_report(&e, NULL, NULL, NULL), 0);
+    assert_int_equal(sink_flush(&si, &si, NULL), 0);
+    assert_int_equal(sink_flush(&si, NULL, errbuf_init(&eb)), -EPROTO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table),
+        cmocka_unit_test(out_of_table),
+        cmocka_unit_test(never_reaches),
+        cmocka_unit_test(defaults),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
