@@ -43,11 +43,14 @@ static const struct cella_host test_host __attribute__((unused)) = {
         _fail(__FILE__, __LINE__);                                                                 \
     } while (0)
 
-#define assert_says(text, part)                                                                    \
-    do {                                                                                           \
-        if (!strstr((text), (part)))                                                               \
-            fail_msg_("\"%s\" does not say \"%s\"", (text), (part));                               \
-    } while (0)
+static inline void assert_says_(const char *text, const char *part, const char *file, int line)
+{
+    if (text && strstr(text, part))
+        return;
+    print_error("\"%s\" does not say \"%s\"\n", text ? text : "", part);
+    _fail(file, line);
+}
+#define assert_says(text, part) assert_says_((text), (part), __FILE__, __LINE__)
 
 #define assert_ok(call, eb)                                                                        \
     do {                                                                                           \
