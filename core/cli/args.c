@@ -14,7 +14,8 @@
 static const struct opt table[] = {
     {"backend", 0, OPT_STR, "NAME", "isolation backend; default: the class's choice", AT(backend)},
     {"class", 0, OPT_STR, "NAME", "class of the config; default: default", AT(class)},
-    {"image", 0, OPT_STR, "IMAGE", "image: host, dir:PATH or tar:FILE; default: the class's", AT(image)},
+    {"image", 0, OPT_STR, "IMAGE", "image: host, dir:PATH or tar:FILE; default: the class's",
+     AT(image)},
     {"policy", 0, OPT_STR, "POLICY", "egress: none, deny, a name of the config, or a FILE",
      AT(policy)},
     {"memory", 'm', OPT_SIZE, "SIZE", "memory limit, such as 64M", AT(memory)},

@@ -187,8 +187,10 @@ static int verify_file(const struct options *o, const struct target *t, const ch
         return v.first_bad ? 1 : 0;
     }
     if (v.first_bad == 0) {
-        printf("chain verified: %llu lines, head %s%s\n", (unsigned long long)v.lines, v.head,
+        printf("chain verified: %llu lines, head %s%s: ", (unsigned long long)v.lines, v.head,
                v.closed ? "" : " (still open)");
+        print_safe(stdout, file, strlen(file));
+        putchar('\n');
         return 0;
     }
     printf("chain BROKEN: ");

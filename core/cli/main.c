@@ -7,7 +7,6 @@
  */
 #include <fcntl.h>
 #include <locale.h>
-#include <signal.h>
 
 #include "cli.h"
 
@@ -69,8 +68,10 @@ int main(int argc, char **argv)
         argv += 2;
         argc -= 2;
     }
-    if (argc < 2)
-        return verb_help_topic(&o, 0, NULL) < 0 ? CLI_FAILED : CLI_FAILED;
+    if (argc < 2) {
+        verb_help_topic(&o, 0, NULL);
+        return CLI_FAILED;
+    }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
         return verb_help_topic(&o, 0, NULL);
     if (!strcmp(argv[1], "--version"))

@@ -171,6 +171,30 @@ static void print_summary(const struct run *run, int status, int sig)
     json_decref(line);
 }
 
+/* One line for a person: what it used, what it reached for, where the proof is. */
+static void say_summary(const struct run *run)
+{
+    const json_t *usage = json_object_get(run->summary, "usage");
+    const json_t *chain = json_object_get(run->summary, "chain"), *flow;
+    int64_t allowed = 0, denied = 0;
+    char memory[32], cpu[32];
+    size_t i;
+
+    if (!isatty(2))
+        return;
+    json_array_foreach(json_object_get(run->summary, "egress"), i, flow)
+    {
+        allowed += json_int(flow, "allowed");
+        denied += json_int(flow, "denied");
+    }
+    human_size((uint64_t)json_int(usage, "memory_peak_bytes"), memory);
+    human_time((uint64_t)(json_int(usage, "cpu_user_ns") + json_int(usage, "cpu_system_ns")), cpu);
+    cli_say("cpu %s, memory peak %s; connections allowed %lld, denied %lld; chain head %.16s (%lld "
+            "lines)",
+            cpu, memory, (long long)allowed, (long long)denied, json_str(chain, "head"),
+            (long long)json_int(chain, "seq"));
+}
+
 static int run_finish(struct run *run)
 {
     int sig = 0, status = run->end.type ? session_status(&run->end, &sig) : -1, r;
@@ -184,6 +208,8 @@ static int run_finish(struct run *run)
         return r;
     if (run->o->json)
         print_summary(run, status, sig);
+    else
+        say_summary(run);
     if (run->session < 0 && run->session != -EPIPE)
         return run->session;
     return summary_status(run->o, run->summary, run->created, status);
