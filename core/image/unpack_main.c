@@ -21,6 +21,14 @@
 
 #include "image_int.h"
 
+#ifdef __SANITIZE_ADDRESS__ /* gcc */
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) /* clang */
+#define SANITIZED
+#endif
+#endif
+
 #define CPU_SECONDS 900
 #define MEMORY_MAX (2ull << 30) /* xz may ask for a large dictionary */
 
@@ -48,11 +56,11 @@ static int limits_set(void)
 
     if (setrlimit(RLIMIT_CPU, &cpu) < 0 || setrlimit(RLIMIT_CORE, &none) < 0)
         return -1;
-#ifndef __SANITIZE_ADDRESS__ /* its shadow is larger than any limit */
-    return setrlimit(RLIMIT_AS, &memory);
-#else
+#ifdef SANITIZED /* its shadow is larger than any limit */
     (void)memory;
     return 0;
+#else
+    return setrlimit(RLIMIT_AS, &memory);
 #endif
 }
 
