@@ -162,9 +162,11 @@ int client_connect(const struct config *c, const char *cell, struct client **ret
     if (r < 0)
         return r;
     if (!info.alive) {
-        r = fail(err, -ENOTCONN,
-                 "cell %s is dead: its warden is gone; \"cella gc\" removes what it left",
-                 info.name);
+        int stopped = !strcmp(info.state, "stopped");
+        r = fail(err, -ENOTCONN, "cell %s is %s", info.name[0] ? info.name : info.id,
+                 stopped ? "stopped; a cell runs once. \"cella inspect\" shows how it ended, "
+                           "\"cella rm\" removes it"
+                         : "dead: its warden is gone; \"cella gc\" removes what it left");
         cell_info_fini(&info);
         return r;
     }
