@@ -42,7 +42,7 @@ def test_missing_image(cella, tmp_path):
 def test_config_with_a_trailing_comma(cella):
     with cella.configured(text='{"version": 1,\n "state_dir": "/dev/shm/x",\n}\n') as path:
         cella.run("--", "true").one_line(125, rf"{path.name}:3:\d+")
-        cella("config", "check").one_line(125, rf"{path.name}:3:\d+")
+        cella("config", "check").one_line(1, rf"{path.name}:3:\d+")
 
 
 @pytest.mark.parametrize("change,words", [
@@ -56,13 +56,13 @@ def test_config_with_a_trailing_comma(cella):
     ({"audit": [{"sink": "none-such", "path": "/dev/shm/x"}]}, ["none-such"])])
 def test_config_errors_are_located(cella, change, words):
     with cella.configured(**change) as path:
-        for verb in (["run", "--", "true"], ["config", "check"]):
-            cella(*verb).one_line(125, rf"{path.name}:\d+:\d+", *words)
+        cella.run("--", "true").one_line(125, rf"{path.name}:\d+:\d+", *words)
+        cella("config", "check").one_line(1, rf"{path.name}:\d+:\d+", *words)
 
 
 def test_duplicate_key_in_config(cella):
     with cella.configured(text='{"version": 1, "version": 1}') as path:
-        cella("config", "check").one_line(125, rf"{path.name}:1:\d+", "version")
+        cella("config", "check").one_line(1, rf"{path.name}:1:\d+", "version")
 
 
 def test_config_others_can_write(cella):

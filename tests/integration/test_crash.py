@@ -91,7 +91,7 @@ def _state(pid):
 
 
 def _alive(cella):
-    found = cella("inspect", "--json", "scene")
+    found = cella("inspect", "scene")
     return found.status == 0 and cella.state_of("scene") in ("running", "paused", "created")
 
 
@@ -137,7 +137,7 @@ def test_dead_warden_is_shown_as_dead_and_blocks_nothing(cella):
     warden = cella.warden("gone")
     os.kill(warden, signal.SIGKILL)
     harness.wait_until(lambda: _state(warden) in (None, "Z"))
-    rows = {row["name"]: row for row in cella("ps", "--json").ok().json()}
+    rows = {row["name"]: row for row in cella("ps", "--all", "--json").ok().json()}
     assert rows.get("gone", {}).get("state", "dead") == "dead"
     cella("exec", "gone", "--", "true").one_line(125, "gone", "dead|warden|gc")
     assert cella("gc", "--check").out  # it says what it would remove

@@ -166,7 +166,7 @@ def test_stop_of_a_cell_that_ignores_term(cella):
         deaf = cella.spawn("exec", cell, "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done")
         assert deaf.stdout.readline() == b"ready\n"
         started = time.monotonic()
-        cella("stop", "--timeout", "1s", cell).ok()
+        cella("stop", "--time", "1s", cell).ok()
         assert time.monotonic() - started < 10
         assert cella.state_of(cell) == "stopped"
         deaf.communicate(timeout=10)

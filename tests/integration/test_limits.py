@@ -167,7 +167,7 @@ def test_activity_is_not_idle(cella):
 def test_wall_clock_of_a_cell_without_command(cella):
     cella("create", "--name", "timed", "--timeout", "1s").ok()
     cella("start", "timed").ok()
-    harness.wait_until(lambda: cella("inspect", "--json", "timed").status != 0 or
+    harness.wait_until(lambda: cella("inspect", "timed").status != 0 or
                        cella.state_of("timed") in ("stopped", "dead"), 10, "the end of the cell")
     cella("rm", "--force", "timed")
 

@@ -24,7 +24,7 @@ def test_inspect_shows_the_contract(cella):
     text = cella("plugin", "inspect", _plugin(cella, "cella-backend-container.so")).ok().text
     for word in ("backend", "container", "create", "pause", "snapshot", "container.limit-memory"):
         assert word in text
-    assert cella("plugin", "inspect", "--json", _plugin(cella, "cella-backend-container.so")).ok().json()
+    assert cella("plugin", "inspect", _plugin(cella, "cella-backend-container.so")).ok().json()
 
 
 def test_inspect_of_what_is_no_plugin(cella, tmp_path):
@@ -58,7 +58,7 @@ def test_refused_at_load(cella, word):
 def test_contained_as_a_backend(cella, word):
     """Chosen as the backend of a cell, it costs that cell and nothing else."""
     for path in _find(cella, word):
-        shown = cella("plugin", "inspect", "--json", path)
+        shown = cella("plugin", "inspect", path)
         name = shown.json().get("name") if shown.status == 0 else word
         classes = {"default": {"floor": "process", "backends": [name], "policy": "deny"}}
         with cella.configured(plugins=[{"path": str(path)}], classes=classes):

@@ -114,6 +114,7 @@ class Cella:
     def __call__(self, *words, input=None, timeout=60, **options):
         if input is not None:
             options["stdin"] = subprocess.PIPE
+            words = (words[0], "-i") + words[1:]
         process = self.spawn(*words, **options)
         try:
             out, err = process.communicate(input, timeout=timeout)
@@ -151,7 +152,7 @@ class Cella:
     # ---- what exists
 
     def inspect(self, cell):
-        found = self("inspect", "--json", cell).ok().json()
+        found = self("inspect", cell).ok().json()
         return found[0] if isinstance(found, list) else found
 
     def cells(self):
