@@ -8,6 +8,7 @@ Absolute times mean little on a shared machine; ratios within one run do. Nothin
     CELLA_BENCH_ROUNDS=N   rounds (default 15)
     CELLA_BUILD=DIR        the build directory (default: build)
 """
+import ctypes
 import json
 import os
 import pathlib
@@ -40,6 +41,9 @@ def bundle(work, name, cgroups):
     spec = json.loads(path.read_text())
     spec["process"].update(args=["/bin/true"], terminal=False)
     spec["mounts"] = [m for m in spec["mounts"] if cgroups or m["type"] != "cgroup"]
+    if not cgroups:
+        spec["linux"].pop("resources", None)
+        spec["linux"]["namespaces"] = [n for n in spec["linux"]["namespaces"] if n["type"] != "cgroup"]
     spec["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
     path.write_text(json.dumps(spec))
     return work / name
@@ -51,25 +55,39 @@ def bubblewrap():
             "--dev", "/dev", "--tmpfs", "/tmp", "/bin/true"]
 
 
+def without_unified():
+    """crun refuses a hybrid hierarchy even when told to make no cgroups: gives a function that moves a child into a
+    mount namespace where the v2 half is hidden, or None where there is no such half."""
+    if not os.path.ismount("/sys/fs/cgroup/unified"):
+        return None
+    holder = subprocess.Popen(["unshare", "--mount", "sh", "-c", "umount -l /sys/fs/cgroup/unified && echo && read line"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    holder.stdout.readline()
+    fd = os.open(f"/proc/{holder.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    holder.communicate(b"\n")
+    libc = ctypes.CDLL(None)
+    return lambda: libc.setns(fd, 0)
+
+
 def contenders(work, program):
-    """name -> (argv of one round, environment); only what this machine has."""
-    found = {"cella": (program.argv("run", "--policy", "deny", "--", "/bin/true"), program.env)}
+    """name -> (argv of one round, options of the child); only what this machine has."""
+    found = {"cella": (program.argv("run", "--policy", "deny", "--", "/bin/true"), {"env": program.env})}
     if shutil.which("bwrap"):
-        found["bubblewrap"] = (bubblewrap(), None)
+        found["bubblewrap"] = (bubblewrap(), {})
     if shutil.which("runc"):
         found["runc"] = (["runc", "--root", str(work / "runc-state"), "run", "-b", str(bundle(work, "runc", True)),
-                          "ID"], None)
-        if shutil.which("crun"):
-            # crun does not run on hybrid hierarchies, so it goes without cgroups there and everywhere.
-            found["crun (no cgroups)"] = (["crun", "--root", str(work / "crun-state"), "--cgroup-manager=disabled",
-                                           "run", "-b", str(bundle(work, "crun", False)), "ID"], None)
+                          "ID"], {})
+    if shutil.which("runc") and shutil.which("crun"):
+        found["crun (no cgroups)"] = (["crun", "--root", str(work / "crun-state"), "--cgroup-manager=disabled",
+                                       "run", "-b", str(bundle(work, "crun", False)), "ID"],
+                                      {"preexec_fn": without_unified()})
     return found
 
 
-def one(argv, env, number):
+def one(argv, options, number):
     argv = [f"bench-{os.getpid()}-{number}" if word == "ID" else word for word in argv]
     started = time.perf_counter()
-    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
     took = time.perf_counter() - started
     return (took, None) if done.returncode == 0 else (None, done.stdout.decode(errors="replace").strip()[-300:])
 
@@ -77,10 +95,10 @@ def one(argv, env, number):
 def measure(entries):
     times, broken = {name: [] for name in entries}, {}
     for number in range(ROUNDS + 1):
-        for name, (argv, env) in entries.items():
+        for name, (argv, options) in entries.items():
             if name in broken:
                 continue
-            took, why = one(argv, env, number)
+            took, why = one(argv, options, number)
             if why is not None:
                 broken[name] = why
             elif number:  # the first round warms caches
