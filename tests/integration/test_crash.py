@@ -100,6 +100,21 @@ def _tasks(cella):
     return harness.children_of(cella.agent("scene"), deep=True)
 
 
+def test_warden_takes_a_stopped_agent_along(cella):
+    """Not by the agent's good will: it cannot notice anything here. The kernel does it, and no gc is needed."""
+    cella("create", "--name", "still").ok()
+    cella("start", "still").ok()
+    agent, warden = cella.agent("still"), cella.warden("still")
+    os.kill(agent, signal.SIGSTOP)
+    os.kill(warden, signal.SIGKILL)
+    try:
+        harness.wait_until(lambda: _state(agent) in (None, "Z"), 5, "the end of the agent")
+    finally:
+        with contextlib.suppress(OSError):
+            os.kill(agent, signal.SIGKILL)
+        cella("gc")
+
+
 @pytest.mark.parametrize("delay_ms", [0, 5, 15, 30, 60])
 def test_kill_of_run_at_any_moment(cella, delay_ms):
     """The warden of `run` holds a lease: when its client is gone, so is the cell; no gc needed."""

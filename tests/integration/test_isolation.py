@@ -91,6 +91,15 @@ def test_only_the_standard_devices(seen):
 
 
 @pytest.mark.quick
+def test_masked_paths(cella, shared_kernel):
+    """They exist, so that programs do not stumble, and show nothing of the host."""
+    script = "for f in kcore keys kallsyms timer_list interrupts modules iomem diskstats; do head -c 64 /proc/$f; done " \
+             "2>/dev/null | wc -c; ls /sys/firmware /sys/module 2>/dev/null | grep -c -v :"
+    assert cella.run("--", "sh", "-c", script).text.split()[0] == "0"
+    assert [line for line in cella.run("--", "sh", "-c", script).text.splitlines()[1:] if line.strip("0")] == []
+
+
+@pytest.mark.quick
 def test_agent_survives_a_root_workload(seen):
     assert seen["state of 1"] in ("S", "R", "D")
 

@@ -3,9 +3,9 @@
 """A private internet, so that no test packet can leave the machine, not even when a guard is missing.
 
     gate dials here            everything else
-    [uplink] 192.0.2.1 ─────── 192.0.2.2 [world]
+    [uplink] 192.0.2.1, 93.184.216.1 ─────── 192.0.2.2 [world]
 
-Every address that is not 192.0.2.1 lives in [world]: it answers any TCP port of any address, IPv4 and
+Every other address lives in [world]: it answers any TCP port of any address, IPv4 and
 IPv6, including 169.254.169.254, 10.0.0.0/8 and 8.8.8.8. What reaches [world] is recorded twice: each
 packet by a sniffer on the wire, each TCP connection with its original destination and byte count. The
 loopback of [uplink] is sniffed as well. TCP ports: 9 discards, 19 sends without end, others echo.
@@ -21,6 +21,7 @@ from . import netns
 
 ECHO, ECHO2 = "203.0.113.10", "198.51.100.20"  # what the tests call servers of the internet
 UPLINK = "192.0.2.1"
+OWN = "93.184.216.1"  # a public address that the uplink namespace itself has
 _REDIRECT_PORT = 1
 _ORIGINAL_DST = 80
 _RULES = """table inet world {
@@ -94,6 +95,7 @@ class Internet:
             ip("addr", "add", f"192.0.2.{host}/24", "dev", dev, ns=ns)
             ip("addr", "add", f"2001:db8:2::{host}/64", "dev", dev, "nodad", ns=ns)
             ip("link", "set", dev, "up", ns=ns)
+        ip("addr", "add", f"{OWN}/32", "dev", "lo", ns=up)
         ip("route", "add", "default", "via", "192.0.2.2", ns=up)
         ip("-6", "route", "add", "default", "via", "2001:db8:2::2", ns=up)
         # Root outside a cell may ping, so that a refusal inside is the cell's.
