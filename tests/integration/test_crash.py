@@ -172,5 +172,4 @@ def test_chain_of_a_killed_cell_is_closed_by_gc(cella):
 
 
 def _alive_named(cella, name):
-    lock = cella.state / "names" / name / "lock"
-    return lock.exists() and harness.is_locked(lock)
+    return harness.is_locked(cella.directory(name) / "lock")

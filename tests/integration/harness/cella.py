@@ -159,8 +159,12 @@ class Cella:
         directory = self.state / "cells"
         return sorted(os.listdir(directory)) if directory.is_dir() else []
 
+    def directory(self, cell):
+        """The cell's directory; names are links that hold ids."""
+        return self.state / "cells" / os.readlink(self.state / "names" / cell).rsplit("/")[-1]
+
     def cell_json(self, cell):
-        return json.loads((self.state / "names" / cell / "cell.json").read_text())
+        return json.loads((self.directory(cell) / "cell.json").read_text())
 
     def state_of(self, cell):
         return self.inspect(cell)["state"]
