@@ -294,8 +294,7 @@ static void jsonl_close(void *self)
 
 static const struct cella_option options_table[] = {
     {.name = "path",
-     .help = "directory of the files; empty: the audit directory below the state directory",
-     .def = "",
+     .help = "directory of the files; left out, the core fills in that of its state directory",
      .type = CELLA_OPT_PATH},
     {.name = "sync",
      .help =
