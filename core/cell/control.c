@@ -56,7 +56,7 @@ static void peer_kill(struct peer *p)
     p->dead = 1;
     relay_drop_peer(w, p);
     loop_timer(w->loop, 0, reap_peers, w);
-    if (p->lease && !w->ended) {
+    if (p->lease && !w->ended && w->state != W_NEW) {
         w->remove_at_end = 1;
         cell_end(w, "stop", "the client that held the cell went away");
     }
@@ -159,6 +159,10 @@ static int call_create(struct peer *p, json_t *args, const struct pending *from,
     json_object_set_new(w->cell, "state", json_string("created"));
     warden_save(w);
     peer_reply_ok(w, from, created_json(w));
+    if (p->dead && p->lease) { /* it went away while the cell was made */
+        w->remove_at_end = 1;
+        cell_end(w, "stop", "the client that held the cell went away");
+    }
     return 0;
 }
 
@@ -351,7 +355,7 @@ static const struct call {
     int any_state; /* allowed before create */
     int (*go)(struct peer *p, json_t *args, const struct pending *from, struct cella_error *err);
 } calls[] = {
-    {"create", 1, call_create},   {"start", 0, call_start},   {"lease", 0, call_lease},
+    {"create", 1, call_create},   {"start", 0, call_start},   {"lease", 1, call_lease},
     {"pause", 0, call_pause},     {"resume", 0, call_resume}, {"stats", 0, call_stats},
     {"inspect", 0, call_inspect}, {"call", 0, call_method},   {"wait", 0, call_wait},
     {"stop", 0, call_stop},       {"rm", 0, call_rm},

@@ -56,8 +56,9 @@ static void say_strength(const json_t *created)
             json_str(created, "policy"));
 }
 
-/* A spawned warden with its cell created. A refusal may ask for its own exit status: *ret_exit. */
-static int cell_new(const struct options *o, int argc, char **argv, int detach,
+/* A spawned warden with its cell created; with `lease` the cell goes when this process goes, from the
+ * first moment on. A refusal may ask for its own exit status: *ret_exit. */
+static int cell_new(const struct options *o, int argc, char **argv, int detach, int lease,
                     struct config **ret_config, struct client **ret, json_t **ret_created,
                     struct stages *stages, int *ret_exit)
 {
@@ -70,6 +71,8 @@ static int cell_new(const struct options *o, int argc, char **argv, int detach,
     stage(stages, "spawn");
     if (r == 0)
         r = client_spawn(c, &cl, cli_err);
+    if (r == 0 && lease)
+        r = client_call(cl, "lease", NULL, NULL, NULL, NULL, NULL, cli_err);
     if (r == 0)
         r = client_call(cl, "create", request, ret_created, ret_exit, stage, stages, cli_err);
     json_decref(request);
@@ -218,10 +221,7 @@ static int run_finish(struct run *run)
 static int run_attached(struct run *run, int argc, char **argv)
 {
     auto_buf struct buf fields = BUF_INIT;
-    int r = client_call(run->client, "lease", NULL, NULL, NULL, NULL, NULL, cli_err);
-
-    if (r == 0)
-        r = exec_fields(run->o, argc, argv, 0, &fields);
+    int r = exec_fields(run->o, argc, argv, 0, &fields);
     if (r == 0)
         r = client_call(run->client, "start", NULL, NULL, NULL, stage, &run->stages, cli_err);
     if (r == 0)
@@ -243,8 +243,8 @@ int verb_run(const struct options *o, int argc, char **argv)
                     "run: --rm and --detach exclude each other; \"cella rm\" removes the cell");
     if (o->detach && (o->interactive || o->tty))
         return fail(cli_err, -EINVAL, "run: --detach excludes --interactive and --tty");
-    r = cell_new(o, argc, argv, o->detach, &run.config, &run.client, &run.created, &run.stages,
-                 &status);
+    r = cell_new(o, argc, argv, o->detach, !o->detach, &run.config, &run.client, &run.created,
+                 &run.stages, &status);
     if (r < 0) {
         cli_say("%s", cli_errbuf.text);
         return status;
@@ -273,7 +273,7 @@ int verb_create(const struct options *o, int argc, char **argv)
     json_t *created = NULL;
     int r, status;
 
-    r = cell_new(o, argc, argv, argc > 0, &c, &cl, &created, &stages, &status);
+    r = cell_new(o, argc, argv, argc > 0, /* lease= */ 0, &c, &cl, &created, &stages, &status);
     if (r < 0) {
         cli_say("%s", cli_errbuf.text);
         return status;
