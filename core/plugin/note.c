@@ -35,7 +35,7 @@ static int read_at(const struct elf_source *src, uint64_t off, void *buf, uint64
     if (!inside(src, off, len))
         return fail(err, -ENOEXEC, "truncated or corrupt ELF file: bytes %llu+%llu lie outside it",
                     (unsigned long long)off, (unsigned long long)len);
-    if (src->fd < 0) {
+    if (src->mem) {
         memcpy(buf, src->mem + off, len);
         return 0;
     }

@@ -40,8 +40,8 @@ struct plugin_runtime {
 /* ---- ELF note ---- */
 /* A bounded source of bytes: a descriptor, or memory for tests and the fuzzer. */
 struct elf_source {
-    int fd; /* -1: memory */
-    const uint8_t *mem;
+    int fd;             /* read with pread, unless mem is set */
+    const uint8_t *mem; /* NULL: the descriptor */
     uint64_t size;
 };
 int elf_note_read(const struct elf_source *src, struct cella_note *ret, struct cella_error *err);

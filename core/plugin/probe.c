@@ -48,7 +48,7 @@ static void on_capability(void *ctx, const char *name, uint32_t answer, const ch
     struct cella_error *bad = &s->bad.err;
     struct capability *c;
 
-    if (bad->code)
+    if (bad->code || !out)
         return;
     if (!cap_name_ok(name))
         fail(bad, -EPROTO, "a capability without a valid name");

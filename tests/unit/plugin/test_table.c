@@ -120,6 +120,7 @@ static void option_tables(void **state)
         {"d", "h", "true", NULL, CELLA_OPT_BOOL, 0, 0, 0},
         {"e", "h", "two", "one|two", CELLA_OPT_ENUM, 0, 0, 0},
         {"f", "h", "/x", NULL, CELLA_OPT_PATH, 0, 0, 0},
+        {"h", "h", "", NULL, CELLA_OPT_PATH, 0, 0, 0},
         {"g", "h", "-3", NULL, CELLA_OPT_INT, 0, -5, 5},
     };
     static const struct {
