@@ -86,6 +86,8 @@ static void pass(scmp_filter_ctx ctx, int nr, const char *name)
 
 static void allow_table(scmp_filter_ctx ctx)
 {
+    int nr;
+
 #define ALLOW(call) pass(ctx, seccomp_syscall_resolve_name(#call), #call);
 #define ALLOW_NR(nr, why) pass(ctx, nr, why);
 #define ALLOW_WHY(call, why) pass(ctx, seccomp_syscall_resolve_name(#call), #call);
@@ -100,6 +102,8 @@ static void allow_table(scmp_filter_ctx ctx)
     SYSCALLS_PLAIN_NUMBERS(ALLOW_NR)
     SYSCALLS_EXCEPTIONS(ALLOW_WHY, WHEN)
     SYSCALLS_ABSENT(ABSENT)
+    for (nr = SYSCALLS_FUTURE_FIRST; nr <= SYSCALLS_FUTURE_LAST; nr++)
+        ABSENT(nr, "a number of the future")
 }
 
 static void refuse_table(scmp_filter_ctx ctx)

@@ -115,6 +115,10 @@
     ABSENT(468, "file_getattr: probed") \
     ABSENT(469, "file_setattr: probed")
 
+/* ---- numbers that no kernel has given out yet: programs of the future probe them and fall back on ENOSYS alone ---- */
+#define SYSCALLS_FUTURE_FIRST 470
+#define SYSCALLS_FUTURE_LAST 511 /* x32 begins above */
+
 /* ---- taken away again from calls that are allowed ---- */
 #define SYSCALLS_REFUSED(REFUSE) \
     REFUSE(ioctl, 1, 0x5412, "TIOCSTI: types into the terminal of another process") \

@@ -52,7 +52,7 @@ static int map_write(int proc, const char *file, uint32_t base, uint32_t count,
     return 0;
 }
 
-static int pair_open(pid_t pid, uint32_t base, uint32_t count, struct nspair *ret,
+static int pair_open(pid_t pid, uint32_t base, uint32_t count, int want_net, struct nspair *ret,
                      struct cella_error *err)
 {
     char path[32];
@@ -70,15 +70,17 @@ static int pair_open(pid_t pid, uint32_t base, uint32_t count, struct nspair *re
     if (r < 0)
         return r;
     user = openat(proc, "ns/user", O_RDONLY | O_CLOEXEC);
-    net = openat(proc, "ns/net", O_RDONLY | O_CLOEXEC);
-    if (user < 0 || net < 0)
+    if (want_net)
+        net = openat(proc, "ns/net", O_RDONLY | O_CLOEXEC);
+    if (user < 0 || (want_net && net < 0))
         return fail(err, -errno, "user namespace: cannot open %s/ns: %s", path, strerror(errno));
     ret->userns_fd = steal_fd(&user);
     ret->netns_fd = steal_fd(&net);
     return 0;
 }
 
-int nspair_new(uint32_t uid_base, uint32_t count, struct nspair *ret, struct cella_error *err)
+static int make(uint32_t uid_base, uint32_t count, int want_net, struct nspair *ret,
+                struct cella_error *err)
 {
     int pipefd[2], r;
     char *stack;
@@ -98,15 +100,15 @@ int nspair_new(uint32_t uid_base, uint32_t count, struct nspair *ret, struct cel
         munmap(stack, STACK_SIZE);
         return r;
     }
-    pid = clone(child_main, stack + STACK_SIZE, CLONE_VM | CLONE_NEWUSER | CLONE_NEWNET | SIGCHLD,
-                pipefd);
+    pid = clone(child_main, stack + STACK_SIZE,
+                CLONE_VM | CLONE_NEWUSER | (want_net ? CLONE_NEWNET : 0) | SIGCHLD, pipefd);
     if (pid < 0) {
         r = fail(err, -errno,
                  "user namespace: cannot create one: %s; check user.max_user_namespaces and "
                  "user.max_net_namespaces",
                  strerror(errno));
     } else {
-        r = pair_open(pid, uid_base, count, ret, err);
+        r = pair_open(pid, uid_base, count, want_net, ret, err);
         kill(pid, SIGKILL);
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
@@ -115,6 +117,16 @@ int nspair_new(uint32_t uid_base, uint32_t count, struct nspair *ret, struct cel
     close(pipefd[1]);
     munmap(stack, STACK_SIZE);
     return r;
+}
+
+int nspair_new(uint32_t uid_base, uint32_t count, struct nspair *ret, struct cella_error *err)
+{
+    return make(uid_base, count, 1, ret, err);
+}
+
+int nspair_user_new(uint32_t uid_base, uint32_t count, struct nspair *ret, struct cella_error *err)
+{
+    return make(uid_base, count, 0, ret, err);
 }
 
 void nspair_close(struct nspair *p)

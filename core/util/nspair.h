@@ -21,6 +21,8 @@ struct nspair {
 
 /* Needs CAP_SETUID and CAP_SETGID over the range. `count` is at least 65536. */
 int nspair_new(uint32_t uid_base, uint32_t count, struct nspair *ret, struct cella_error *err);
+/* Only the user namespace; netns_fd becomes -1. */
+int nspair_user_new(uint32_t uid_base, uint32_t count, struct nspair *ret, struct cella_error *err);
 void nspair_close(struct nspair *p);
 
 #endif
