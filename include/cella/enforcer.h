@@ -13,9 +13,11 @@
  * call on self); reap (no instance).
  *
  * Every attempt, denied or allowed, is one event through host->emit:
- *   kind "net.deny" or "net.allow"; fields verdict, reason, rule, proto, dst, port, name, gen, count,
- *   suppressed, tx, rx as they apply. Reasons are stable words:
- *   no_rule hard_deny dns_refused proto_blocked ipv6_closed limit policy_changed broker_down.
+ *   kind "net.deny" or "net.allow", and "net.flow" when an allowed flow ends; fields verdict, reason, rule,
+ *   proto, dst, port, name, qtype, gen, count, suppressed, tx, rx as they apply. Reasons are stable words:
+ *   no_rule deny_rule hard_deny dns_refused proto_blocked ipv6_closed source_spoofed limit policy_changed
+ *   broker_down upstream_failed.
+ * `suppressed` is the number of attempts that had no event of their own since the one before.
  */
 #ifndef CELLA_ENFORCER_H
 #define CELLA_ENFORCER_H
