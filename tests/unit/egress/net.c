@@ -364,6 +364,13 @@ void world_down(void)
     waitpid(world.server, NULL, 0);
 }
 
+void fresh_cell(int i)
+{
+    close(world.cell_ns[i]);
+    world.cell_ns[i] = new_ns();
+    must(setns(world.host_ns, CLONE_NEWNET));
+}
+
 void *attach_cell(int i, const char *document, struct cella_attached *ret)
 {
     static char msg[1024];
@@ -384,9 +391,7 @@ void *attach_cell(int i, const char *document, struct cella_attached *ret)
                               .policy = &policy};
     void *self = NULL;
 
-    close(world.cell_ns[i]); /* a fresh namespace each time */
-    world.cell_ns[i] = new_ns();
-    must(setns(world.host_ns, CLONE_NEWNET));
+    fresh_cell(i);
     at.borrow_netns_fd = world.cell_ns[i];
     if (world.ops->attach(&world.host, &at, &self, ret, &err) < 0) {
         fprintf(stderr, "attach: %s\n", msg);
@@ -494,5 +499,15 @@ size_t make_ip(uint8_t out[128], const char *src, const char *dst, uint8_t proto
     out[10] = (uint8_t)(sum >> 8);
     out[11] = (uint8_t)sum;
     memcpy(out + 20, l4, len);
+    if (proto == 6) { /* a reset answers only what has a right checksum */
+        uint8_t pseudo[128] = {0};
+        memcpy(pseudo, out + 12, 8);
+        pseudo[9] = proto;
+        pseudo[11] = (uint8_t)len;
+        memcpy(pseudo + 12, l4, len);
+        sum = checksum(pseudo, 12 + len);
+        out[36] = (uint8_t)(sum >> 8);
+        out[37] = (uint8_t)sum;
+    }
     return 20 + len;
 }

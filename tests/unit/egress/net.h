@@ -48,6 +48,8 @@ int in_ns(int ns, int (*fn)(void *arg), void *arg);
 pid_t spawn_in_ns(int ns, int (*fn)(void *arg), void *arg);
 int wait_child(pid_t pid);
 
+/* A new namespace for cell `i`. */
+void fresh_cell(int i);
 /* Attaches cell `i` (slot i) with the document; aborts the test on failure. */
 void *attach_cell(int i, const char *document, struct cella_attached *ret);
 /* Lets the host loop run until nothing came for `ms`. */
