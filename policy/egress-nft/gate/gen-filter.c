@@ -63,6 +63,7 @@ int main(int argc, char **argv)
         fputs("gen-filter: cannot compute the filter\n", stderr);
         return 1;
     }
+    seccomp_release(c);
     rewind(tmp);
     n = fread(f, sizeof(f[0]), sizeof(f) / sizeof(f[0]), tmp);
     fputs("/* SPDX-License-Identifier: GPL-2.0-or-later */\n"
