@@ -203,7 +203,8 @@ int policy_table_intersect(const struct policy_table *a, const struct policy_tab
     t.ids = malloc(a->head.ids_len + 1u);
     if (!t.ids)
         return -ENOMEM;
-    memcpy(t.ids, a->ids, a->head.ids_len);
+    if (a->head.ids_len)
+        memcpy(t.ids, a->ids, a->head.ids_len);
     for (i = 0; r == 0 && i < a->head.n_entries; i++) {
         if (a->entries[i].verdict != POLICY_ALLOW)
             continue;
