@@ -39,13 +39,13 @@ static int null_create(const struct cella_host *host, const struct cella_spec *s
                        void **ret_self, struct cella_error *err)
 {
     const struct cella_limits *l = spec->limits,
-                              none = {CELLA_HDR_INIT(struct cella_limits, CELLA_KIND_LIMITS)};
+                              no = {.hdr = CELLA_HDR_INIT(struct cella_limits, CELLA_KIND_LIMITS)};
     struct null_cell *c;
 
     (void)host;
     if (spec->own_tap_fd >= 0)
         close(spec->own_tap_fd); /* own_: ours, whether we succeed or not */
-    if (l && memcmp(l, &none, sizeof(none)))
+    if (l && memcmp(l, &no, sizeof(no)))
         return cella_error_set(err, -ENOTSUP, 1, "it enforces no limits; ask for none");
     *ret_self = c = calloc(1, sizeof(*c));
     return c ? (c->exit_fd = -1, 0) : cella_error_set(err, -ENOMEM, 2, "out of memory");
