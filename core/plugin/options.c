@@ -96,7 +96,7 @@ static int default_ok(const struct cella_option *o)
     case CELLA_OPT_ENUM:
         return choice_has(o->choices, o->def);
     case CELLA_OPT_PATH:
-        return !o->def[0] || o->def[0] == '/'; /* "": not set */
+        return o->def[0] == '/';
     default:
         return 1;
     }

@@ -131,7 +131,7 @@ enum cella_option_type {
     CELLA_OPT_DURATION = 4000, /* i64 nanoseconds within [min, max]; text such as "250ms", "10m" */
     CELLA_OPT_STRING = 5000,   /* str */
     CELLA_OPT_ENUM = 6000,     /* str, one of the '|'-separated words of `choices` */
-    CELLA_OPT_PATH = 7000      /* str, absolute path; "" only as a default, for not set */
+    CELLA_OPT_PATH = 7000      /* str, absolute path */
 };
 
 struct cella_option {
