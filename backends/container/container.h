@@ -29,6 +29,7 @@
 #define NOFILE_SOFT 1024
 #define NOFILE_HARD 1048576
 #define MEMLOCK_BYTES (8u << 20)
+#define LAUNCH_MOUNTS_MAX 256
 
 enum step {
     STEP_SPEC = 1,
@@ -67,12 +68,11 @@ struct launch {
     int entry_fds[CGROUP_N]; /* v1 "tasks" files */
     int n_entry;
     /* filled in the child */
-    int root_fd, dev_fd; /* detached mounts */
-    int clocks_fd;       /* timens_offsets; -1 = no time namespaces */
-    int mount_fds[64];   /* one per spec mount; TMPFS: -1 */
+    int root_fd, dev_fd;              /* detached mounts */
+    int clocks_fd;                    /* timens_offsets; -1 = no time namespaces */
+    int mount_fds[LAUNCH_MOUNTS_MAX]; /* one per spec mount; TMPFS: -1 */
     int idmapped;
 };
-#define LAUNCH_MOUNTS_MAX 64
 
 enum report_kind { REPORT_FAILED, REPORT_PID, REPORT_READY };
 struct report {

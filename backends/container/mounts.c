@@ -49,14 +49,32 @@ static int sys_move_mount(int fd, int target)
 
 /* ------------------------------------------------------------- first half: host root */
 
-/* A detached copy of one host mount, private, with `attr`. idmap: owner ids shifted into the cell's
-   range where the file system can; *ret_idmapped says so. */
-static int tree_take(const struct launch *l, const char *path, uint64_t attr, int idmap,
-                     int *ret_idmapped)
+/* A user's source has been judged by the core under its real path. Between then and now somebody may have put a link or
+   another kind of file there: no link is followed any more, and only what was promised is taken. */
+static int source_open(const struct launch *l, const struct cella_mount *m)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+    int fd = (int)syscall(SYS_openat2, AT_FDCWD, m->source, &how, sizeof(how));
+    struct stat st;
+
+    if (fd < 0)
+        child_fail(l, -errno, STEP_MOUNT, "mount source %s: %s%s", m->source, strerror(errno),
+                   errno == ELOOP ? "; a part of it is a symbolic link: give the real path" : "");
+    if (fstat(fd, &st) < 0 ||
+        !(m->flags & CELLA_MOUNT_FILE ? S_ISREG(st.st_mode) : S_ISDIR(st.st_mode)))
+        child_fail(l, -EINVAL, STEP_MOUNT, "mount source %s: not a %s", m->source,
+                   m->flags & CELLA_MOUNT_FILE ? "regular file" : "directory");
+    return fd;
+}
+
+/* A detached copy of one host mount, private, with `attr`. at, rel: as openat(); path: for messages. idmap: owner ids
+   shifted into the cell's range where the file system can; *ret_idmapped says so. */
+static int tree_take(const struct launch *l, int at, const char *rel, const char *path,
+                     uint64_t attr, int idmap, int *ret_idmapped)
 {
     struct mount_attr a = {.attr_set = attr, .propagation = MS_PRIVATE_};
-    int fd =
-        sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+    int fd = sys_open_tree(
+        at, rel, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
 
     if (fd < 0)
         child_fail(l, -errno, STEP_MOUNT, "%s: cannot use it as a mount source: %s", path,
@@ -148,20 +166,27 @@ static int dev_open(const struct launch *l)
 void mounts_open(struct launch *l)
 {
     const struct cella_spec *spec = l->spec;
+    const uint64_t safe = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
     uint32_t i;
 
-    l->root_fd = tree_take(l, spec->root, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
-                           1, &l->idmapped);
+    l->root_fd =
+        tree_take(l, AT_FDCWD, spec->root, spec->root, safe | MOUNT_ATTR_RDONLY, 1, &l->idmapped);
     for (i = 0; i < spec->n_mounts; i++) {
         const struct cella_mount *m = spec_mount(spec, i);
-        uint64_t attr = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-        int image = (m->flags & CELLA_MOUNT_IMAGE) != 0, idmapped = 0;
+        int idmapped = 0, fd;
         l->mount_fds[i] = -1;
         if (m->type == CELLA_MOUNT_TMPFS)
             continue;
-        if (image || !(m->flags & CELLA_MOUNT_WRITABLE))
-            attr |= MOUNT_ATTR_RDONLY;
-        l->mount_fds[i] = tree_take(l, m->source, attr, image, &idmapped);
+        if (m->flags & CELLA_MOUNT_IMAGE) {
+            l->mount_fds[i] = tree_take(l, AT_FDCWD, m->source, m->source, safe | MOUNT_ATTR_RDONLY,
+                                        1, &idmapped);
+            continue;
+        }
+        fd = source_open(l, m);
+        l->mount_fds[i] = tree_take(
+            l, fd, "", m->source, safe | (m->flags & CELLA_MOUNT_WRITABLE ? 0 : MOUNT_ATTR_RDONLY),
+            0, &idmapped);
+        close(fd);
     }
     l->dev_fd = dev_open(l);
 }

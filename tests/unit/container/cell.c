@@ -196,6 +196,21 @@ struct cella_stats cell_stats(struct cell *c)
     return s;
 }
 
+int64_t cell_json(const struct cell *c, const char *name, char *buf, uint64_t cap)
+{
+    int64_t (*fn)(void *, char *, uint64_t, struct cella_error *);
+    uint32_t i;
+
+    for (i = 0; i < cell_ops()->n_methods; i++)
+        if (!strcmp(cell_ops()->methods[i].name, name)) {
+            fn = (int64_t(*)(void *, char *, uint64_t, struct cella_error *))cell_ops()
+                     ->methods[i]
+                     .fn;
+            return fn(c->self, buf, cap, NULL);
+        }
+    return -ENOENT;
+}
+
 void cell_fini(struct cell *c)
 {
     if (c->self) {

@@ -36,6 +36,8 @@ int cell_boot(struct cell *c);   /* create, connect, start */
  * gone, -ETIMEDOUT. */
 long cell_ask(struct cell *c, const char *fmt, ...) CELLA_PRINTF(2, 3);
 long cell_ask_timeout(struct cell *c, int ms, const char *line);
+/* Calls a typed method that takes nothing and answers with JSON. */
+int64_t cell_json(const struct cell *c, const char *name, char *buf, uint64_t cap);
 void cell_fini(struct cell *c); /* stop, destroy, remove the directory */
 struct cella_stats cell_stats(struct cell *c);
 
