@@ -120,7 +120,6 @@ static void option_tables(void **state)
         {"d", "h", "true", NULL, CELLA_OPT_BOOL, 0, 0, 0},
         {"e", "h", "two", "one|two", CELLA_OPT_ENUM, 0, 0, 0},
         {"f", "h", "/x", NULL, CELLA_OPT_PATH, 0, 0, 0},
-        {"h", "h", "", NULL, CELLA_OPT_PATH, 0, 0, 0},
         {"g", "h", "-3", NULL, CELLA_OPT_INT, 0, -5, 5},
     };
     static const struct {
@@ -140,6 +139,7 @@ static void option_tables(void **state)
         {{"a", "h", "x", NULL, CELLA_OPT_SIZE, 0, 0, 0}, "not a valid size"},
         {{"a", "h", "maybe", NULL, CELLA_OPT_BOOL, 0, 0, 0}, "not a valid bool"},
         {{"a", "h", "x/y", NULL, CELLA_OPT_PATH, 0, 0, 0}, "not a valid path"},
+        {{"a", "h", "", NULL, CELLA_OPT_PATH, 0, 0, 0}, "not a valid path"},
     };
     struct cella_option twice[2] = {good[0], good[0]};
     struct errbuf eb;
