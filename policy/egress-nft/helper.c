@@ -148,7 +148,7 @@ int helper_run(const char *path, char *const argv[], const struct policy_table *
 {
     struct ctl_msg m;
     pid_t pid;
-    int ctl, r = helper_spawn(path, argv, table, ns, &pid, &ctl, err);
+    int ctl = -1, r = helper_spawn(path, argv, table, ns, &pid, &ctl, err);
 
     if (r < 0)
         return r;

@@ -11,7 +11,6 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -23,23 +22,20 @@
 #define REFILL_NS (1000000000u / 64u) /* 64 denials a second for ever */
 
 struct events {
-    struct ctl_msg *queue; /* ring, allocated when first needed */
+    struct ctl_msg queue[QUEUE_MAX]; /* ring; untouched pages cost nothing */
     unsigned head, n;
     unsigned tokens;
     uint64_t refilled;
     uint64_t suppressed;
 };
 
-int events_new(struct events **ret)
+void events_init(struct gate *g)
 {
-    struct events *e = calloc(1, sizeof(*e));
+    static struct events events;
 
-    if (!e)
-        return -ENOMEM;
-    e->tokens = BURST;
-    e->refilled = gate_now();
-    *ret = e;
-    return 0;
+    events.tokens = BURST;
+    events.refilled = gate_now();
+    g->events = &events;
 }
 
 static int send_now(struct gate *g, const struct ctl_msg *m)
@@ -60,9 +56,7 @@ int gate_tell(struct gate *g, const struct ctl_msg *m)
 
     if (!e->n && send_now(g, m) == 0)
         return 0;
-    if (!e->queue)
-        e->queue = malloc(QUEUE_MAX * sizeof(*e->queue));
-    if (!e->queue || e->n == QUEUE_MAX)
+    if (e->n == QUEUE_MAX)
         return -EAGAIN;
     e->queue[(e->head + e->n++) % QUEUE_MAX] = *m;
     watch_set(g, &g->ctl, EPOLLIN | EPOLLOUT);

@@ -57,7 +57,7 @@ void watch_set(struct gate *g, struct watch *w, uint32_t want);
 void watch_del(struct gate *g, struct watch *w);
 
 /* ---- events.c ---- */
-int events_new(struct events **ret);
+void events_init(struct gate *g);
 /* A refused attempt. `rule` and `name` may be NULL. */
 void gate_deny(struct gate *g, uint32_t proto, uint32_t dst, uint16_t port, uint32_t reason,
                const char *rule, const char *name, uint16_t qtype);

@@ -52,18 +52,14 @@ static int rules(scmp_filter_ctx c)
     return r;
 }
 
-int main(int argc, char **argv)
+/* The program as text; temporary file because the exporter writes to a descriptor. */
+static int export(scmp_filter_ctx c, FILE *tmp, FILE *out)
 {
-    scmp_filter_ctx c = seccomp_init(SCMP_ACT_KILL_PROCESS);
     struct sock_filter f[1024];
-    FILE *tmp = tmpfile(), *out = argc == 2 ? fopen(argv[1], "we") : NULL;
     size_t n, i;
 
-    if (!c || !tmp || !out || rules(c) < 0 || seccomp_export_bpf(c, fileno(tmp)) < 0) {
-        fputs("gen-filter: cannot compute the filter\n", stderr);
-        return 1;
-    }
-    seccomp_release(c);
+    if (rules(c) < 0 || seccomp_export_bpf(c, fileno(tmp)) < 0)
+        return -1;
     rewind(tmp);
     n = fread(f, sizeof(f[0]), sizeof(f) / sizeof(f[0]), tmp);
     fputs("/* SPDX-License-Identifier: GPL-2.0-or-later */\n"
@@ -72,5 +68,23 @@ int main(int argc, char **argv)
     for (i = 0; i < n; i++)
         fprintf(out, "    {0x%04x, %u, %u, 0x%08x},\n", f[i].code, f[i].jt, f[i].jf, f[i].k);
     fputs("};\n", out);
-    return fclose(out) != 0;
+    return n ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    scmp_filter_ctx c = seccomp_init(SCMP_ACT_KILL_PROCESS);
+    FILE *tmp = tmpfile();
+    FILE *out = argc == 2 ? fopen(argv[1], "we") : NULL;
+    int r = c && tmp && out ? export(c, tmp, out) : -1;
+
+    if (c)
+        seccomp_release(c);
+    if (tmp)
+        fclose(tmp);
+    if (out && fclose(out) != 0)
+        r = -1;
+    if (r < 0)
+        fputs("gen-filter: cannot compute the filter\n", stderr);
+    return r < 0;
 }

@@ -221,7 +221,8 @@ static int start(struct gate *g)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0);
     close_range(FD_GATE_END, ~0u, 0);
-    if (getuid() == 0 || load_table(FD_POLICY, &g->table) < 0 || events_new(&g->events) < 0)
+    events_init(g);
+    if (getuid() == 0 || load_table(FD_POLICY, &g->table) < 0)
         return -1;
     g->ep = epoll_create1(EPOLL_CLOEXEC);
     if (g->ep < 0)
