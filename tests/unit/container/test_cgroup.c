@@ -188,12 +188,66 @@ static void test_real(void **state)
     assert_int_equal(cgroup_reap(&l, id, 0, NULL, found, err), 0);
 }
 
+/* As on a host without v2: the same hierarchies, v2 taken away from the layout. */
+static void test_v1_only(void **state)
+{
+    char id[CELLA_ID_LEN + 1];
+    struct errbuf eb;
+    struct cella_error *err = errbuf_init(&eb);
+    struct cgroup_layout l;
+    struct cgroup_stats s;
+    struct cgroup g;
+    int fds[CGROUP_N], v2, n, i, status;
+    pid_t pid;
+
+    (void)state;
+    if (geteuid() || cgroup_layout_read(&l, err) < 0)
+        skip();
+    memset(&l.v2, 0, sizeof(l.v2));
+    if (cgroup_layout_version(&l, CGROUP_FREEZER) != 1 ||
+        cgroup_layout_version(&l, CGROUP_CPUACCT) != 1)
+        skip();
+    random_id(id);
+    assert_int_equal(cgroup_create(&l, NULL, id, ~0u, &g, err), 0);
+    assert_int_equal(g.v2, -1);
+    n = cgroup_entry(&g, &v2, fds, err);
+    assert_true(n >= 2);
+    assert_int_equal(v2, -1);
+    pid = fork();
+    if (pid == 0) {
+        for (i = 0; i < n; i++)
+            if (write(fds[i], "0", 1) != 1)
+                _exit(1);
+        for (;;)
+            getppid(); /* uses both user and system time */
+    }
+    for (i = 0; i < n; i++)
+        close(fds[i]);
+    usleep(200000);
+    assert_int_equal(cgroup_freeze(&g, 1, err), 0);
+    cgroup_stats_read(&g, &s);
+    assert_int_equal(s.unknown & 3u, 0);
+    assert_true(s.cpu_user_ns + s.cpu_system_ns > 10000000u);
+    {
+        uint64_t before = s.cpu_user_ns + s.cpu_system_ns;
+        usleep(100000);
+        cgroup_stats_read(&g, &s);
+        assert_int_equal(s.cpu_user_ns + s.cpu_system_ns, before); /* it does not run */
+    }
+    assert_int_equal(cgroup_wait_empty(&g, 0), 0);
+    cgroup_remove(&g); /* kills it although it is frozen */
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(cgroup_reap(&l, id, 1, NULL, NULL, err), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_v2),        cmocka_unit_test(test_v2_without_controllers),
         cmocka_unit_test(test_hybrid),    cmocka_unit_test(test_rooted_mount),
         cmocka_unit_test(test_odd_texts), cmocka_unit_test(test_real),
+        cmocka_unit_test(test_v1_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

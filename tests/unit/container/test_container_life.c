@@ -374,6 +374,34 @@ static void test_host_dies_paused(void **state)
     host_dies(2);
 }
 
+/* Killed at any moment of creation: whatever there is by then ends by itself, and reap finds the rest. */
+static void test_host_dies_anywhere(void **state)
+{
+    int i, tries;
+
+    (void)state;
+    for (i = 0; i < 24; i++) {
+        struct cell c;
+        pid_t host;
+        cell_init(&c);
+        host = fork();
+        if (host == 0) {
+            cell_boot(&c);
+            for (;;)
+                pause();
+        }
+        usleep((useconds_t)i * 250);
+        kill(host, SIGKILL);
+        waitpid(host, NULL, 0);
+        for (tries = 0; reap(&c, 0) > 0 && tries < 50; tries++)
+            usleep(1000); /* a process of it may have been on its way into a group */
+        assert_true(tries < 50);
+        usleep(5000);
+        assert_int_equal(reap(&c, 1), 0);
+        cell_fini(&c);
+    }
+}
+
 static int count_dir(const char *path)
 {
     DIR *d = opendir(path);
@@ -435,14 +463,14 @@ static void test_nothing_leaks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_bites),      cmocka_unit_test(test_pids_bite),
-        cmocka_unit_test(test_disk_bites),        cmocka_unit_test(test_cpu_bites),
-        cmocka_unit_test(test_io_bites),          cmocka_unit_test(test_resize),
-        cmocka_unit_test(test_unenforceable),     cmocka_unit_test(test_pause),
-        cmocka_unit_test(test_end_is_seen),       cmocka_unit_test(test_graceful_stop),
-        cmocka_unit_test(test_given_namespaces),  cmocka_unit_test(test_host_dies_created),
-        cmocka_unit_test(test_host_dies_running), cmocka_unit_test(test_host_dies_paused),
-        cmocka_unit_test(test_nothing_leaks),
+        cmocka_unit_test(test_memory_bites),       cmocka_unit_test(test_pids_bite),
+        cmocka_unit_test(test_disk_bites),         cmocka_unit_test(test_cpu_bites),
+        cmocka_unit_test(test_io_bites),           cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_unenforceable),      cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_end_is_seen),        cmocka_unit_test(test_graceful_stop),
+        cmocka_unit_test(test_given_namespaces),   cmocka_unit_test(test_host_dies_created),
+        cmocka_unit_test(test_host_dies_running),  cmocka_unit_test(test_host_dies_paused),
+        cmocka_unit_test(test_host_dies_anywhere), cmocka_unit_test(test_nothing_leaks),
     };
 
     if (geteuid()) {
