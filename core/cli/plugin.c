@@ -81,8 +81,8 @@ static void no_cancel(void *ctx, int id)
     (void)ctx, (void)id;
 }
 
-#ifndef CELLA_HELPER_DIR
-#define CELLA_HELPER_DIR "/usr/local/libexec"
+#ifndef CELLA_LIBEXECDIR
+#define CELLA_LIBEXECDIR "/usr/local/libexec"
 #endif
 
 /* Beside this program (a checkout), else where helpers are installed. */
@@ -101,7 +101,7 @@ static const char *helper_path(void *ctx, const char *name)
         if (access(path, X_OK) == 0)
             return path;
     }
-    snprintf(path, sizeof(path), "%s/%.64s", CELLA_HELPER_DIR, name);
+    snprintf(path, sizeof(path), "%s/%.64s", CELLA_LIBEXECDIR, name);
     return access(path, X_OK) == 0 ? path : NULL;
 }
 
