@@ -170,6 +170,33 @@ static int show(const struct options *o, const char *file, int tail)
     return r;
 }
 
+/* Prints one verdict. 0 verified, 1 broken. */
+static int report(const struct options *o, const char *file, const struct audit_verify_result *v,
+                  json_t *results)
+{
+    if (o->json) {
+        json_array_append_new(results,
+                              json_pack("{s:s, s:b, s:I, s:b, s:s, s:I, s:s}", "file", file, "ok",
+                                        v->first_bad == 0, "lines", (json_int_t)v->lines, "closed",
+                                        v->closed, "head", v->head, "first_bad",
+                                        (json_int_t)v->first_bad, "why", v->why));
+        return v->first_bad ? 1 : 0;
+    }
+    if (v->first_bad == 0) {
+        printf("chain verified: %llu lines, head %s%s: ", (unsigned long long)v->lines, v->head,
+               v->closed ? "" : " (still open)");
+        print_safe(stdout, file, strlen(file));
+        putchar('\n');
+        return 0;
+    }
+    printf("chain BROKEN: ");
+    print_safe(stdout, file, strlen(file));
+    printf(": line %llu: ", (unsigned long long)v->first_bad);
+    print_safe(stdout, v->why, strlen(v->why));
+    putchar('\n');
+    return 1;
+}
+
 /* 0 verified, 1 broken, <0 cannot be read. */
 static int verify_file(const struct options *o, const struct target *t, const char *file,
                        json_t *results)
@@ -177,28 +204,21 @@ static int verify_file(const struct options *o, const struct target *t, const ch
     struct audit_verify_result v = {.lines = 0};
     int r = audit_verify(t->keys, file, &v, cli_err);
 
-    if (r < 0)
-        return r;
-    if (o->json) {
-        json_array_append_new(
-            results, json_pack("{s:s, s:b, s:I, s:b, s:s, s:I, s:s}", "file", file, "ok",
-                               v.first_bad == 0, "lines", (json_int_t)v.lines, "closed", v.closed,
-                               "head", v.head, "first_bad", (json_int_t)v.first_bad, "why", v.why));
-        return v.first_bad ? 1 : 0;
-    }
-    if (v.first_bad == 0) {
-        printf("chain verified: %llu lines, head %s%s: ", (unsigned long long)v.lines, v.head,
-               v.closed ? "" : " (still open)");
-        print_safe(stdout, file, strlen(file));
-        putchar('\n');
+    return r < 0 ? r : report(o, file, &v, results);
+}
+
+/* Are the cells' files there, with the lines the host's chain recorded? Says something only when not. */
+static int verify_links(const struct options *o, const struct target *t, json_t *results)
+{
+    struct audit_verify_result v = {.lines = 0};
+    char file[PATH_MAX];
+    int r;
+
+    if ((size_t)snprintf(file, sizeof(file), "%s/host.jsonl", t->dir) >= sizeof(file) ||
+        access(file, F_OK) < 0)
         return 0;
-    }
-    printf("chain BROKEN: ");
-    print_safe(stdout, file, strlen(file));
-    printf(": line %llu: ", (unsigned long long)v.first_bad);
-    print_safe(stdout, v.why, strlen(v.why));
-    putchar('\n');
-    return 1;
+    r = audit_verify_host_links(file, t->dir, &v, cli_err);
+    return r < 0 || v.first_bad == 0 ? r : report(o, file, &v, results);
 }
 
 /* Every chain of the directory, the host's first. A chain that cannot be read is broken. */
@@ -226,6 +246,8 @@ static int verify_all(const struct options *o, const struct target *t, json_t *r
     free(names);
     if (!seen && !o->json)
         printf("no chains in %s\n", t->dir);
+    if (verify_links(o, t, results) != 0)
+        bad++;
     return bad ? 1 : 0;
 }
 
