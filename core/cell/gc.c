@@ -105,9 +105,9 @@ static void chain_close(struct gc *g, const struct cell_info *info)
     if (r == 0)
         r = audit_emit(a, err, "cell.end", "s:reason", "warden", "s:message",
                        "the warden died; the cell was cleaned up afterwards", NULL);
-    if (r == 0)
+    if (r == 0 || (r == -ESHUTDOWN && a)) /* its last line may be there already */
         r = audit_close(a, err);
-    if (r < 0)
+    if (r < 0 && r != -EALREADY) /* the warden closed the chain before it died */
         note_error(g, eb.text);
     audit_free(a);
     for (i = 0; i < n; i++) {
