@@ -345,7 +345,9 @@ int audit_host_emit(struct audit *a, struct cella_error *err, const char *kind, 
     va_end(ap);
     r = event_check(&e, err);
     if (r == 0 && (!strcmp(kind, "cell.open") || !strcmp(kind, "cell.close")))
-        r = fail(err, -EPERM, "audit event kind %s of the host's chain is the audit's own; use another name", kind);
+        r = fail(err, -EPERM,
+                 "audit event kind %s of the host's chain is the audit's own; use another name",
+                 kind);
     if (r == 0)
         r = host_lock(a, &host, err);
     if (r < 0)

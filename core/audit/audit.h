@@ -59,7 +59,7 @@ int audit_verify(const char *dir, const char *file, struct audit_verify_result *
                  struct cella_error *err);
 /* Verifies that the cells' files in `cells_dir` (<cell>.jsonl) have the first and last lines that the host's chain
    recorded; a file that is gone is a mismatch. Lines are those of `host_file`, itself not verified here. */
-int audit_verify_host_links(const char *host_file, const char *cells_dir, struct audit_verify_result *ret,
-                            struct cella_error *err);
+int audit_verify_host_links(const char *host_file, const char *cells_dir,
+                            struct audit_verify_result *ret, struct cella_error *err);
 
 #endif
