@@ -6,7 +6,8 @@
  * filter of the host's own kernel. What it gives and what it does not is in README.md.
  *
  * Here: lifecycle and the operation table. One instance is one cell. Threads: one per instance; no
- * process globals.
+ * process globals. The thread that calls create() must live as long as the cell: its end is the
+ * parent's death for PR_SET_PDEATHSIG.
  */
 #include <poll.h>
 #include <sys/wait.h>

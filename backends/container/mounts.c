@@ -106,6 +106,7 @@ static int fs_new(const struct launch *l, const char *type, const char *const *o
     if (fs < 0)
         child_fail(l, -errno, STEP_MOUNT, "%s: this kernel cannot mount it: %s", type,
                    strerror(errno));
+    syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "source", type, 0); /* only what df shows */
     for (; options && options[0]; options += 2)
         if (syscall(SYS_fsconfig, fs, options[1] ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG,
                     options[0], options[1], 0) < 0)
@@ -360,21 +361,38 @@ static void user_mounts(const struct launch *l, int root, int image)
     }
 }
 
-static const char *const masked[] = {"/proc/acpi",           "/proc/asound",
-                                     "/proc/kcore",          "/proc/keys",
-                                     "/proc/key-users",      "/proc/kallsyms",
-                                     "/proc/kmsg",           "/proc/latency_stats",
-                                     "/proc/timer_list",     "/proc/timer_stats",
-                                     "/proc/sched_debug",    "/proc/scsi",
-                                     "/proc/interrupts",     "/proc/kpagecount",
-                                     "/proc/kpageflags",     "/proc/kpagecgroup",
-                                     "/proc/iomem",          "/proc/ioports",
-                                     "/proc/vmallocinfo",    "/proc/slabinfo",
-                                     "/proc/swaps",          "/proc/modules",
-                                     "/proc/diskstats",      "/sys/firmware",
-                                     "/sys/kernel/security", "/sys/kernel/debug",
-                                     "/sys/kernel/tracing",  "/sys/devices/virtual/powercap",
-                                     "/sys/module",          "/sys/fs/pstore"};
+static const char *const masked[] = {"/proc/acpi",
+                                     "/proc/asound",
+                                     "/proc/kcore",
+                                     "/proc/keys",
+                                     "/proc/key-users",
+                                     "/proc/kallsyms",
+                                     "/proc/kmsg",
+                                     "/proc/latency_stats",
+                                     "/proc/timer_list",
+                                     "/proc/timer_stats",
+                                     "/proc/sched_debug",
+                                     "/proc/scsi",
+                                     "/proc/interrupts",
+                                     "/proc/kpagecount",
+                                     "/proc/kpageflags",
+                                     "/proc/kpagecgroup",
+                                     "/proc/iomem",
+                                     "/proc/ioports",
+                                     "/proc/vmallocinfo",
+                                     "/proc/slabinfo",
+                                     "/proc/swaps",
+                                     "/proc/modules",
+                                     "/proc/diskstats",
+                                     "/sys/firmware",
+                                     "/sys/kernel/security",
+                                     "/sys/kernel/debug",
+                                     "/sys/kernel/tracing",
+                                     "/sys/devices/virtual/powercap",
+                                     "/sys/module",
+                                     "/sys/fs/pstore",
+                                     "/sys/devices/virtual/dmi",
+                                     "/proc/cmdline"};
 
 static const char *const frozen[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
                                      "/proc/sysrq-trigger"};

@@ -143,6 +143,7 @@ static void test_proc_and_sys(void **state)
     assert_int_equal(ask("get /proc/interrupts"), 0);
     assert_int_equal(ask("list /sys/firmware"), 0);
     assert_int_equal(ask("list /sys/module"), 0);
+    assert_int_equal(ask("get /proc/cmdline"), 0);
     assert_true(ask("put /proc/sys/kernel/hostname 1") < 0);
     assert_true(ask("put /proc/sysrq-trigger 1") < 0);
     assert_true(ask("get /proc/self/mountinfo") > 0);
@@ -435,6 +436,12 @@ static void test_methods(void **state)
     buf[n] = 0;
     assert_non_null(strstr(buf, "\"pid\":"));
     assert_true(cell_ops()->n_methods == 5);
+    /* a name that tries to end its string */
+    assert_int_equal(ask("name x\"},{\"pid\":7\x1b"), 0);
+    n = cell_json(&shared, "processes", buf, sizeof(buf) - 1);
+    assert_true(n > 0);
+    buf[n] = 0;
+    assert_non_null(strstr(buf, "\"name\":\"x\\\"},{\\\"pid\\\":7\\u001b\"}]"));
 }
 
 static void test_probe(void **state)
