@@ -9,10 +9,10 @@
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <net/if.h>
 #include <sys/ioctl.h>
 
 #include <libmnl/libmnl.h>
+#include <linux/if.h>
 #include <linux/if_link.h>
 #include <linux/if_tun.h>
 #include <linux/neighbour.h>
@@ -20,6 +20,10 @@
 #include <linux/veth.h>
 
 #include "setup.h"
+
+#define WAIT_UP_NS 2000000000u
+
+unsigned if_nametoindex(const char *name); /* <net/if.h> and <linux/if.h> exclude each other */
 
 struct request {
     struct nlmsghdr *h;
@@ -172,6 +176,57 @@ static int add_default(unsigned char type, unsigned index, uint32_t gateway,
 int net_lo_up(struct cella_error *err)
 {
     return link_up(1, "bringing lo up", err);
+}
+
+static int oper_state(const struct nlmsghdr *h, void *data)
+{
+    const struct nlattr *a;
+
+    mnl_attr_for_each(a, h, sizeof(struct ifinfomsg)) if (mnl_attr_get_type(a) == IFLA_OPERSTATE) *
+        (unsigned *)data = mnl_attr_get_u8(a);
+    return MNL_CB_OK;
+}
+
+/* -errno, or the operational state. */
+static int link_state(unsigned index)
+{
+    struct mnl_socket *nl = route_open();
+    struct request q;
+    struct ifinfomsg *head = request_init(&q, RTM_GETLINK, 0, sizeof(*head));
+    unsigned state = 0;
+    char buf[8192];
+    long n;
+    int r = 0;
+
+    if (!nl)
+        return -errno;
+    q.h->nlmsg_flags = NLM_F_REQUEST;
+    head->ifi_index = (int)index;
+    n = mnl_socket_sendto(nl, q.h, q.h->nlmsg_len);
+    if (n >= 0)
+        n = mnl_socket_recvfrom(nl, buf, sizeof(buf));
+    if (n < 0 || mnl_cb_run(buf, (size_t)n, 1, mnl_socket_get_portid(nl), oper_state, &state) < 0)
+        r = -errno;
+    mnl_socket_close(nl);
+    return r < 0 ? r : (int)state;
+}
+
+/* A veth end that was opened before its peer has no queue until the kernel's link watch has run, and until then
+   drops what it is given: the first answer to a fast cell would be lost. */
+int net_wait_up(const char *name, struct cella_error *err)
+{
+    uint64_t deadline = now_ns() + WAIT_UP_NS;
+    unsigned index = if_nametoindex(name);
+    int state;
+
+    while ((state = link_state(index)) != IF_OPER_UP) {
+        if (state < 0)
+            return fail(err, state, "reading the state of the link %s: %s", name, strerror(-state));
+        if (now_ns() > deadline)
+            return fail(err, -ETIMEDOUT, "the link %s did not come up within 2 s", name);
+        usleep(200);
+    }
+    return 0;
 }
 
 int net_all_local(struct cella_error *err)

@@ -88,13 +88,25 @@ static int harden(struct cella_error *err)
     return r;
 }
 
+/* A new namespace starts with the host's own IPv4 settings, whatever they are; nothing is left to them. */
 static int harden_gate(struct cella_error *err)
 {
     static const char *const knobs[][2] = {
-        {"ipv4/conf/all/rp_filter", "1"},  {"ipv4/conf/default/rp_filter", "1"},
-        {"ipv4/conf/all/arp_ignore", "1"}, {"ipv4/conf/all/send_redirects", "0"},
-        {"ipv4/icmp_ratelimit", "0"}, /* typed denial for every packet; the cell only slows itself
-                                       */
+        {"ipv4/ip_forward", "0"},
+        {"ipv4/conf/all/rp_filter", "1"},
+        {"ipv4/conf/default/rp_filter", "1"},
+        {"ipv4/conf/all/route_localnet", "0"},
+        {"ipv4/conf/default/route_localnet", "0"},
+        {"ipv4/conf/all/accept_local", "0"},
+        {"ipv4/conf/default/accept_local", "0"},
+        {"ipv4/conf/all/accept_source_route", "0"},
+        {"ipv4/conf/default/accept_source_route", "0"},
+        {"ipv4/conf/all/proxy_arp", "0"},
+        {"ipv4/conf/default/proxy_arp", "0"},
+        {"ipv4/conf/all/arp_ignore", "1"},
+        {"ipv4/conf/all/send_redirects", "0"},
+        {"ipv4/icmp_ratelimit",
+         "0"}, /* typed denial for every packet; the cell only slows itself */
     };
     size_t i;
     int r = harden(err);
@@ -171,6 +183,8 @@ static int make_cell_end(const struct link_end *cell, uint32_t gateway, struct c
         r = net_lo_up(err);
     if (r == 0)
         r = net_configure(cell, gateway, err);
+    if (r == 0)
+        r = net_wait_up(cell->name, err);
     return r;
 }
 
@@ -204,6 +218,10 @@ static int build(struct job *j, struct cella_error *err)
         r = make_sockets(j, err);
     if (r == 0 && !j->tap)
         r = make_cell_end(&cell, slot_gateway(j->slot), err);
+    if (r == 0 && !j->tap)
+        r = enter(j->gate_fd, "gate", err);
+    if (r == 0 && !j->tap)
+        r = net_wait_up(gate.name, err);
     return r;
 }
 

@@ -30,6 +30,8 @@ int net_tap(const struct link_end *near, int *ret_fd, struct cella_error *err);
 /* Address, neighbour, up; lo up. `gateway`: 0, or the default route. */
 int net_configure(const struct link_end *end, uint32_t gateway, struct cella_error *err);
 int net_lo_up(struct cella_error *err);
+/* Waits until the link really transmits. */
+int net_wait_up(const char *name, struct cella_error *err);
 /* Makes every destination local, so that packets for the world end in the gate's sockets. */
 int net_all_local(struct cella_error *err);
 int net_host_addrs(struct host_addrs *ret, struct cella_error *err);

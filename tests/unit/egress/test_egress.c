@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -105,6 +106,7 @@ static int bulk(void *arg)
                 return 252;
         got += (size_t)n;
     }
+    fcntl(fd, F_SETFL, 0);
     return read(fd, in, 1) == 0 ? 0 : 253; /* and then the server's FIN */
 }
 
@@ -694,6 +696,47 @@ static void test_report(void **state)
     forget_events();
 }
 
+/* ---- many flows at once ---- */
+
+#define MANY 300
+/* How many of MANY connections held open at once answer. */
+static int many_flows(void *arg)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
+    int fds[MANY], i, alive = 0;
+
+    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
+    for (i = 0; i < MANY; i++) {
+        struct timeval limit = {2, 0};
+        char c;
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+        if (connect(fds[i], (struct sockaddr *)&a, sizeof(a)) == 0 &&
+            send(fds[i], "x", 1, MSG_NOSIGNAL) == 1 && read(fds[i], &c, 1) == 1)
+            alive++;
+    }
+    *(int *)arg = alive;
+    return 0;
+}
+
+static void test_flow_limit(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW_WIDE, &at);
+    int *alive = (int *)(void *)world.sinks->report;
+    pid_t pid = spawn_in_ns(world.cell_ns[0], many_flows, alive);
+    int status;
+
+    (void)state;
+    while (waitpid(pid, &status, WNOHANG) == 0)
+        host_turn(5);
+    assert_int_equal(*alive, 256);
+    host_turn(50);
+    assert_non_null(find_event("net.deny", "limit", "203.0.113.10", 80));
+    world.ops->detach(cell);
+    forget_events();
+}
+
 /* ---- the other kinds of link ---- */
 
 static int attach_link(uint32_t link, int netns, void **ret_self, struct cella_attached *ret)
@@ -933,6 +976,7 @@ int main(void)
         cmocka_unit_test(test_flood_is_counted),
         cmocka_unit_test(test_nothing_left),
         cmocka_unit_test(test_report),
+        cmocka_unit_test(test_flow_limit),
         cmocka_unit_test(test_link_none),
         cmocka_unit_test(test_link_tap),
         cmocka_unit_test(test_attach_refused),
@@ -945,5 +989,6 @@ int main(void)
         puts("needs root to make network namespaces");
         return 77;
     }
+    cmocka_set_test_filter(getenv("EGRESS_TEST_ONLY")); /* a pattern; all by default */
     return cmocka_run_group_tests(tests, up, down);
 }
