@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* Hands back descriptors that are none: a closed one, and standard output. */
+/* Hands back descriptors that are none: a closed one, standard output, a file. */
 #include "honest.h"
 
 static int start(void *self, struct cella_started *ret_started, struct cella_error *err)
@@ -12,7 +12,7 @@ static int start(void *self, struct cella_started *ret_started, struct cella_err
 
 static int connect_(void *self, uint32_t port, int *ret_fd, struct cella_error *err)
 {
-    *ret_fd = 1;
+    *ret_fd = port == 0 ? 1 : open("/proc/self/exe", O_RDONLY | O_CLOEXEC); /* no stream */
     return 0;
 }
 

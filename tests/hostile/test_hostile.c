@@ -339,6 +339,8 @@ static void bad_descriptors(void **state)
     assert_int_equal(b.state, BACKEND_RUNNING);
     assert_int_equal(backend_connect(&b, 0, &fd, errbuf_init(&eb)), -EPROTO);
     assert_says(eb.text, "descriptor 1 it returned is not valid");
+    assert_int_equal(backend_connect(&b, 1, &fd, errbuf_init(&eb)), -EPROTO);
+    assert_says(eb.text, "is not a stream");
     assert_int_equal(fd, -1);
     assert_true(fcntl(1, F_GETFD) >= 0);
     backend_destroy(&b);
@@ -469,6 +471,31 @@ static void deciders(void **state)
     plugin_unload(good);
 }
 
+/* The first refusal is the answer; a second one does not take its place. */
+static void first_denial(void **state)
+{
+    struct plugin *a = load("failing-decider"), *b = load("unknown-verdict");
+    struct cella_request q = {.hdr = CELLA_HDR_INIT(struct cella_request, CELLA_KIND_REQUEST),
+                              .operation = "cell.create",
+                              .cell_id = "abcdefghijkl",
+                              .attribute_stride = sizeof(struct cella_attribute)};
+    struct decider chain[2] = {{NULL, NULL}, {NULL, NULL}};
+    struct cella_verdict v;
+    struct errbuf eb;
+    const char *who;
+
+    (void)state;
+    assert_ok(decider_create(a, &test_host, NULL, &chain[0], errbuf_init(&eb)), eb);
+    assert_ok(decider_create(b, &test_host, NULL, &chain[1], errbuf_init(&eb)), eb);
+    deciders_decide(chain, 2, &q, &v, &who);
+    assert_int_equal(v.value, CELLA_DENY);
+    assert_string_equal(who, "failing-decider");
+    decider_destroy(&chain[0]);
+    decider_destroy(&chain[1]);
+    plugin_unload(a);
+    plugin_unload(b);
+}
+
 /* ---- enforcers ---- */
 static struct cella_policy policy = {
     .hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY), .name = "deny", .generation = 5};
@@ -495,8 +522,10 @@ static void enforcers(void **state)
     int flows = 0;
 
     (void)state;
+    host_log[0] = 0;
     assert_int_equal(enforcer_attach(p, &test_host, &attach, &e, &got, errbuf_init(&eb)), -EPROTO);
     assert_says(eb.text, "endless-address broke the contract in attach: an address");
+    assert_says(host_log, "endless-address: detached");
     assert_null(e.self);
     assert_int_equal(got.gate_pid, 7);
     plugin_unload(p);
@@ -526,7 +555,7 @@ int main(void)
         cmocka_unit_test(create_refuses),  cmocka_unit_test(forged_message),
         cmocka_unit_test(bad_descriptors), cmocka_unit_test(leaked_descriptor),
         cmocka_unit_test(hosting_process), cmocka_unit_test(deciders),
-        cmocka_unit_test(enforcers),
+        cmocka_unit_test(enforcers),       cmocka_unit_test(first_denial),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
