@@ -91,7 +91,9 @@ int replace_file_at(int dirfd, const char *path, const char *text, size_t len, u
     fd = openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0)
         return -errno;
-    r = write_all(fd, text, len);
+    r = fchmod(fd, mode) < 0 ? -errno : 0; /* whatever the umask is */
+    if (r == 0)
+        r = write_all(fd, text, len);
     if (r == 0)
         r = put_in_place(dirfd, tmp, path);
     if (r < 0)
