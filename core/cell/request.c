@@ -97,7 +97,8 @@ static int request_check(const struct request *req, struct cella_error *err)
     return 0;
 }
 
-static int limit_get(const json_t *limits, const char *name, uint64_t *ret, struct cella_error *err)
+static int limit_get(const json_t *limits, const char *name, uint64_t least, uint64_t *ret,
+                     struct cella_error *err)
 {
     json_t *v = json_object_get(limits, name);
 
@@ -105,6 +106,9 @@ static int limit_get(const json_t *limits, const char *name, uint64_t *ret, stru
         return 0;
     if (!json_is_integer(v) || json_integer_value(v) < 0)
         return fail(err, -EINVAL, "limits.%s: must be a whole number, 0 or more", name);
+    if (json_integer_value(v) > 0 && (uint64_t)json_integer_value(v) < least)
+        return fail(err, -ERANGE, "limits.%s: %lld is below the smallest that works, %llu", name,
+                    (long long)json_integer_value(v), (unsigned long long)least);
     if (json_integer_value(v) > 0)
         *ret = (uint64_t)json_integer_value(v);
     return 0;
@@ -118,12 +122,16 @@ int request_limits(struct request *req, const struct config_class *class, struct
     const struct {
         const char *name;
         uint64_t *at;
-        uint64_t fallback;
+        uint64_t fallback, least; /* the least is that of the config */
     } table[] = {
-        {"memory", &l.memory, 512ull << 20},      {"disk", &l.disk, 256ull << 20},
-        {"cpu_millis", &l.cpu_millis, 1000},      {"pids", &l.pids, 256},
-        {"io_read_bps", &l.io_read_bps, 0},       {"io_write_bps", &l.io_write_bps, 0},
-        {"wall_ns", &l.wall_ns, 600000000000ull}, {"idle_ns", &l.idle_ns, 0},
+        {"memory", &l.memory, 512ull << 20, 4 << 20},
+        {"disk", &l.disk, 256ull << 20, 1 << 20},
+        {"cpu_millis", &l.cpu_millis, 1000, 10},
+        {"pids", &l.pids, 256, 1},
+        {"io_read_bps", &l.io_read_bps, 0, 4 << 10},
+        {"io_write_bps", &l.io_write_bps, 0, 4 << 10},
+        {"wall_ns", &l.wall_ns, 600000000000ull, 1000000},
+        {"idle_ns", &l.idle_ns, 0, 1000000},
     };
     const char *key;
     json_t *v;
@@ -140,7 +148,7 @@ int request_limits(struct request *req, const struct config_class *class, struct
     for (i = 0; i < ARRAY_LEN(table); i++) {
         if (!*table[i].at)
             *table[i].at = table[i].fallback;
-        r = limit_get(given, table[i].name, table[i].at, err);
+        r = limit_get(given, table[i].name, table[i].least, table[i].at, err);
         if (r < 0)
             return r;
     }

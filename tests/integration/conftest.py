@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cella authors
 """Fixtures of the integration tests.
 
-The run moves into pid, mount and network namespaces of its own first, with an empty /tmp and /run: what a
+The run moves into pid, mount and network namespaces of its own first, with an empty /tmp, /run and /dev/shm: what a
 test leaves behind is then seen, whatever else the machine does, and nothing survives the run.
 
     CELLA_TEST_BACKENDS=container,microvm   run everything once per backend (default: container)
@@ -27,6 +27,7 @@ BACKENDS = os.environ.get("CELLA_TEST_BACKENDS", "container").split(",")
 BUILD = pathlib.Path(os.environ.get("CELLA_BUILD", ROOT / "build")).resolve()
 _INSIDE = "CELLA_TEST_INSIDE"
 _ENTER = """mount --make-rprivate / && mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -t tmpfs -o mode=755 tmpfs /run &&
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm &&
 mkdir -p /run/netns && ip link set lo up || exit 125
 "$@"
 status=$?
@@ -70,8 +71,9 @@ def backend(request):
 
 
 @pytest.fixture(scope="session")
-def session_cella(backend, internet):
+def session_cella(backend, internet, tmp_path_factory):
     """One state directory per backend, in memory, warmed by a first run (key pair, directories)."""
+    tmp_path_factory.getbasetemp()  # now, so that it is no residue of the first test that uses it
     work = pathlib.Path(tempfile.mkdtemp(prefix="cella-it-", dir="/dev/shm"))
     program = Cella(BUILD, work, backend, internet.uplink)
     program.run("--", "true").ok()
@@ -86,8 +88,10 @@ def module_cells(session_cella):
 
     def get(*flags):
         if flags not in made:
-            made[flags] = session_cella.cell(*flags)
-            made[flags] = (made[flags], made[flags].__enter__())
+            before = residue.snapshot(session_cella.state)
+            context = session_cella.cell(*flags)
+            made[flags] = (context, context.__enter__())
+            session_cella.baseline |= residue.snapshot(session_cella.state) - before  # no residue of the present test
         return made[flags][1]
 
     yield get
@@ -98,8 +102,9 @@ def module_cells(session_cella):
 @pytest.fixture
 def cella(session_cella, request):
     """The program under test. When the test is over, nothing it made may be left."""
-    before = residue.snapshot(session_cella.state)
+    session_cella.baseline = residue.snapshot(session_cella.state)
     yield session_cella
+    before = session_cella.baseline
     failed = not getattr(request.node, "report_call", None) or request.node.report_call.failed
     extra = residue.left_behind(before, session_cella.state)
     left = session_cella("gc", "--check")

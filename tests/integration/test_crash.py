@@ -91,8 +91,7 @@ def _state(pid):
 
 
 def _alive(cella):
-    found = cella("inspect", "scene")
-    return found.status == 0 and cella.state_of("scene") in ("running", "paused", "created")
+    return not cella.ended("scene")
 
 
 def _tasks(cella):

@@ -8,6 +8,7 @@ import pytest
 
 from harness import cella as harness
 
+HEADROOM = 4  # tasks that a backend may add for its own agent
 EATER = "import sys\nb = bytearray(%d << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nprint('ate it all')"
 BOMB = """import os, sys, time
 refused = 0
@@ -65,9 +66,8 @@ def test_memory_of_files_in_memory_counts(cella):
 def test_child_killed_for_memory_is_reported(cella):
     """The command survives its child: its own status, and a line that says what happened."""
     _limited(cella, "limit.memory")
-    script = f"python3 -c '{EATER % 200}' ; echo after $?"
-    result = cella.run("--memory", "64M", "--", "sh", "-c", script)
-    assert result.status in (0, 137) and "memory" in result.errors, result
+    result = cella.run("--memory", "64M", "--", "sh", "-c", 'python3 -c "$1"; echo after $?', "sh", EATER % 200)
+    assert result.text == "after 137" and "memory" in result.errors, result
 
 
 @pytest.mark.quick
@@ -76,7 +76,7 @@ def test_pids(cella):
     with cella.new_chain() as chains:
         result = cella.python(BOMB, flags=["--pids", "32"])
     made, refused = map(int, result.text.split())
-    assert 16 <= made <= 32 and refused >= 168
+    assert 16 <= made <= 32 + HEADROOM and made + refused == 200
     assert "pids" in result.errors or "processes" in result.errors, result
     _limit_event(cella, chains, "pids")
 
@@ -98,7 +98,7 @@ try:
         threading.Thread(target=time.sleep, args=(1,), daemon=True).start(); made += 1
 except RuntimeError: pass
 print(made)"""
-    assert int(cella.python(source, flags=["--pids", "32"]).text) <= 32
+    assert int(cella.python(source, flags=["--pids", "32"]).text) <= 32 + HEADROOM
 
 
 @pytest.mark.quick
@@ -157,7 +157,7 @@ print(sum(r.ru_utime + r.ru_stime for r in (os.wait4(k, 0)[2] for k in kids)))""
 
 def test_idle(cella):
     result = cella.run("--idle", "1s", "--", "sleep", "60", timeout=30)
-    result.one_line(124, "idle")
+    result.one_line(137, "idle")
 
 
 def test_activity_is_not_idle(cella):
@@ -167,21 +167,20 @@ def test_activity_is_not_idle(cella):
 def test_wall_clock_of_a_cell_without_command(cella):
     cella("create", "--name", "timed", "--timeout", "1s").ok()
     cella("start", "timed").ok()
-    harness.wait_until(lambda: cella("inspect", "timed").status != 0 or
-                       cella.state_of("timed") in ("stopped", "dead"), 10, "the end of the cell")
+    harness.wait_until(lambda: cella.ended("timed"), 10, "the end of the cell")
     cella("rm", "--force", "timed")
 
 
 @pytest.mark.parametrize("flag,value", [("--memory", "0"), ("--memory", "-1"), ("--memory", "64X"), ("--memory", ""),
                                         ("--memory", "99999999999999999999"), ("--pids", "many"), ("--pids", "-3"),
-                                        ("--cpus", "0"), ("--cpus", "x"), ("--disk", "1"), ("--timeout", "soon"),
+                                        ("--cpus", "0"), ("--cpus", "x"), ("--disk", "1"), ("--memory", "1K"), ("--timeout", "soon"),
                                         ("--timeout", "-1s"), ("--idle", "1y")])
 def test_limits_that_make_no_sense(cella, flag, value):
     cella.run(f"{flag}={value}", "--", "true").one_line(125, flag.strip("-"))
 
 
 # The test hides every cgroup hierarchy from the warden: then no such limit can be enforced.
-_HIDE = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs tmpfs /sys/fs/cgroup && exec \"$@\"", "sh"]
+_HIDE = ["unshare", "--mount", "sh", "-c", "umount -R -l /sys/fs/cgroup && exec \"$@\"", "sh"]
 
 
 def test_limit_that_cannot_be_enforced_is_refused(cella):

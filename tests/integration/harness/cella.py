@@ -62,6 +62,7 @@ class Cella:
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("CELLA_")}
         self.env["CELLA_CONFIG"] = str(self.write_config())
         self._doctor = None
+        self.baseline = set()  # what existed before the present test, and the cells that tests share
 
     # ---- config
 
@@ -152,8 +153,7 @@ class Cella:
     # ---- what exists
 
     def inspect(self, cell):
-        found = self("inspect", cell).ok().json()
-        return found[0] if isinstance(found, list) else found
+        return self("inspect", cell).ok().json()
 
     def cells(self):
         directory = self.state / "cells"
@@ -168,6 +168,15 @@ class Cella:
 
     def state_of(self, cell):
         return self.inspect(cell)["state"]
+
+    def ended(self, cell):
+        """Nothing of it runs any more: stopped, dead, or gone. In the moment of its end nobody may answer."""
+        found = self("inspect", cell)
+        return found.json()["state"] in ("stopped", "dead") if found.status == 0 else cell not in self.ps()
+
+    def ps(self):
+        """The names of the cells that run, are paused, or wait for their start."""
+        return {row["name"] for row in self("ps", "--json").ok().json()}
 
     def doctor(self):
         if self._doctor is None:
