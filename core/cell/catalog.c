@@ -39,7 +39,9 @@ static int kind_is(const char *path, uint16_t kind, struct cella_error *err)
     if (fd < 0)
         return fail(err, -errno, "plugin %s: %s", path, strerror(errno));
     r = plugin_note_read(fd, &note, err);
-    return r < 0 ? r : note.kind == kind;
+    if (r == 0 && !strcmp(kind_word((uint16_t)note.kind), "plugin"))
+        r = fail(err, -ENOEXEC, "its note names an unknown plugin kind (%u)", note.kind);
+    return r < 0 ? fail_wrap(err, "plugin %s", path) : note.kind == kind;
 }
 
 int catalog_find(const struct config *c, uint16_t kind, const char *name, struct plugin **ret,

@@ -258,6 +258,8 @@ static int call_frame(struct client *cl, struct call *call, const struct cella_f
 
 static int call_wait(struct client *cl, struct call *call)
 {
+    if (cl->fd < 0)
+        return -EPIPE; /* it died before; poll() would wait for nothing */
     for (;;) {
         struct pollfd p[2] = {{cl->fd, POLLIN | (wire_pending(cl) ? POLLOUT : 0), 0},
                               {cl->errfd, POLLIN, 0}};

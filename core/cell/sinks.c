@@ -49,10 +49,12 @@ static int sink_load(const struct config *c, const struct config_sink *s, struct
                      struct audit_sink *out, struct cella_error *err)
 {
     json_t *options;
-    int r = catalog_find(c, CELLA_KIND_SINK, s->name, &slot->plugin, err);
+    struct errbuf eb;
+    int r = catalog_find(c, CELLA_KIND_SINK, s->name, &slot->plugin, errbuf_init(&eb));
 
     if (r < 0)
-        return r;
+        return s->pointer && c->doc.root ? json_at_fail(&c->doc, s->pointer, 0, err, "%s", eb.text)
+                                         : fail(err, r, "%s", eb.text);
     options = sink_options(c, s, slot->plugin);
     r = option_set_parse(slot->plugin->options, slot->plugin->n_options,
                          slot->plugin->option_stride, s->options ? &c->doc : NULL,

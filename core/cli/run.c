@@ -147,7 +147,9 @@ static int run_summary(struct run *run)
     }
     json_decref(force);
     if (client_call_end(run->client, &run->summary, r == 0 ? NULL : err) < 0 && r < 0)
-        return fail(cli_err, err->code, "%s", eb.text);
+        return run->session < 0 && !run->end.type
+                   ? run->session /* the session has said how the warden died */
+                   : fail(cli_err, err->code, "%s", eb.text);
     if (removed) {
         json_decref(run->summary);
         run->summary = removed;

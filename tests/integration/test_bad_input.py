@@ -47,17 +47,21 @@ def test_config_with_a_trailing_comma(cella):
 
 @pytest.mark.parametrize("change,words", [
     ({"surprise": 1}, ["/surprise"]), ({"version": 2}, ["/version"]), ({"version": None}, ["version"]),
-    ({"state_dir": 7}, ["/state_dir", "string"]), ({"state_dir": "relative"}, ["/state_dir"]),
+    ({"state_dir": 7}, ["/state_dir", "number"]), ({"state_dir": "relative"}, ["/state_dir"]),
     ({"classes": {"default": {"floor": "steel"}}}, ["/classes/default/floor"]),
     ({"classes": {"default": {"floor": "process", "policy": "nope"}}}, ["/classes/default/policy", "nope"]),
     ({"classes": {"default": {"floor": "process", "limits": {"memory": "lots"}}}}, ["/classes/default/limits/memory"]),
     ({"policies": {"p": {"file": "/no/such.json"}}}, ["/policies/p/file", "/no/such.json"]),
-    ({"plugins": [{"path": "/no/such.so"}]}, ["/plugins/0/path", "/no/such.so"]),
-    ({"audit": [{"sink": "none-such", "path": "/dev/shm/x"}]}, ["none-such"])])
+    ({"plugins": [{"path": "/no/such.so"}]}, ["/plugins/0/path", "/no/such.so"])])
 def test_config_errors_are_located(cella, change, words):
     with cella.configured(**change) as path:
         cella.run("--", "true").one_line(125, rf"{path.name}:\d+:\d+", *words)
         cella("config", "check").one_line(1, rf"{path.name}:\d+:\d+", *words)
+
+
+def test_sink_that_does_not_exist(cella):
+    with cella.configured(audit=[{"sink": "none-such", "path": "/dev/shm/x"}]) as path:
+        cella.run("--", "true").one_line(125, rf"{path.name}:\d+:\d+", "/audit/0", "none-such")
 
 
 def test_duplicate_key_in_config(cella):
@@ -152,7 +156,7 @@ def test_full_state_directory(cella):
 def test_cell_that_forks_without_end(cella):
     if cella.capability("limit.pids") == "none":
         pytest.skip("this host cannot limit pids")
-    result = cella.run("--pids", "32", "--timeout", "3s", "--", "sh", "-c", ":() { : | : & }; :; sleep 30", timeout=30)
+    result = cella.run("--pids", "32", "--timeout", "3s", "--", "sh", "-c", "f() { f | f & }; f; sleep 30", timeout=30)
     assert result.status != 0 and "pids" in result.errors, result
 
 
