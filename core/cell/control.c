@@ -62,6 +62,16 @@ static void peer_kill(struct peer *p)
     }
 }
 
+int peers_leased(const struct warden *w)
+{
+    const struct peer *p;
+
+    for (p = w->peers; p; p = p->next)
+        if (p->lease)
+            return 1;
+    return 0;
+}
+
 int peer_send(struct peer *p, const struct cella_frame *f, const void *payload)
 {
     int r;

@@ -163,6 +163,8 @@ void cell_end(struct warden *w, const char *reason, const char *fmt, ...)
     if (w->ended)
         return;
     w->ended = w->stopping && !strcmp(reason, "agent") ? "stop" : reason;
+    if (peers_leased(w))
+        w->remove_at_end = 1; /* its client gets the summary; nobody needs a record */
     if (fmt && w->ended == reason) {
         va_start(ap, fmt);
         vsnprintf(w->ended_message, sizeof(w->ended_message), fmt, ap);

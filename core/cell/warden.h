@@ -167,6 +167,8 @@ int peer_add(struct warden *w, int own_fd);
 void peer_reply_ok(struct warden *w, const struct pending *to, json_t *own_result);
 void peer_reply_error(struct warden *w, const struct pending *to, const struct cella_error *err);
 void peers_flush_and_stop(struct warden *w);
+/* Does a client hold the cell, so that it goes when the client goes? */
+int peers_leased(const struct warden *w);
 
 /* streams.c - between a client's streams and the agent's */
 struct relay;

@@ -188,7 +188,7 @@ def test_two_cells_with_one_name(cella):
 def test_calls_that_make_no_sense(cella, module_cells, method, args):
     if cella.backend != "container":
         pytest.skip("methods of the container backend")
-    cella("call", module_cells(), method, args).one_line(125, "nope|bytes|limit-memory|JSON|argument")
+    cella("call", module_cells(), method, args).one_line(125, "nope|bytes|limit-memory|JSON|argument|PLUGIN.METHOD")
 
 
 def test_nothing_is_written_to_stdout_on_failure(cella):
