@@ -20,9 +20,13 @@
 
 static char dir[64];
 static struct fake fake;
+static struct audit *writing; /* of a chain that is still being written */
 
-/* Chain "abc" of 6 lines: chain.open, 3 events, …; closed unless `open_`. Returns its text. */
-static char *make_chain(int open_, size_t *ret_len, char file[192])
+enum how { CLOSED, LEFT, WRITING };
+
+/* Chain "abc": chain.open, 3 events, and chain.close when CLOSED. LEFT by its writer it has a signed head of the last line;
+   while WRITING, one of the first. Returns its text. */
+static char *make_chain(enum how how, size_t *ret_len, char file[192])
 {
     struct audit_sink sink = {.plugin = &fake.plugin, .overflow = OVERFLOW_FAIL_CLOSED};
     char path[96], *text = NULL;
@@ -37,9 +41,12 @@ static char *make_chain(int open_, size_t *ret_len, char file[192])
     for (i = 0; i < 3; i++)
         assert_int_equal(
             audit_emit(a, NULL, "cell.exec", "s:argv", "true\n", "i:n", (int64_t)i, NULL), 0);
-    if (!open_)
+    if (how == CLOSED)
         assert_int_equal(audit_close(a, NULL), 0);
-    audit_free(a);
+    if (how == WRITING)
+        writing = a;
+    else
+        audit_free(a);
     snprintf(file, 192, "%s/a/abc.jsonl", dir);
     assert_int_equal(read_file_at(AT_FDCWD, file, 1 << 20, &text, ret_len), 0);
     return text;
@@ -48,6 +55,8 @@ static char *make_chain(int open_, size_t *ret_len, char file[192])
 static void drop_chain(char *text)
 {
     free(text);
+    audit_free(writing);
+    writing = NULL;
     assert_int_equal(remove_tree_at(AT_FDCWD, dir), 0);
 }
 
@@ -96,7 +105,7 @@ static void test_flip_closed(void **state)
 {
     char file[192];
     size_t len;
-    char *text = make_chain(0, &len, file);
+    char *text = make_chain(CLOSED, &len, file);
 
     (void)state;
     every_flip(file, text, len);
@@ -107,10 +116,23 @@ static void test_flip_open(void **state)
 {
     char file[192];
     size_t len;
-    char *text = make_chain(1, &len, file);
+    char *text = make_chain(LEFT, &len, file);
 
     (void)state;
     every_flip(file, text, len);
+    drop_chain(text);
+}
+
+/* Between two signed heads the writer's state tells what the last line is. */
+static void test_flip_writing(void **state)
+{
+    char file[192];
+    size_t len;
+    char *text = make_chain(WRITING, &len, file);
+
+    (void)state;
+    every_flip(file, text, len);
+    assert_int_equal(verdict(file, text, len - 100).first_bad, 4);
     drop_chain(text);
 }
 
@@ -118,7 +140,7 @@ static void test_flip_host(void **state)
 {
     char file[192];
     size_t len;
-    char *text = make_chain(0, &len, file);
+    char *text = make_chain(CLOSED, &len, file);
 
     (void)state;
     free(text);
@@ -135,7 +157,7 @@ static void test_flip_head(void **state)
     static const char *const names[] = {"abc.head", "key.pub"};
     char file[192], path[128];
     size_t len, n, i, k;
-    char *text = make_chain(0, &len, file);
+    char *text = make_chain(CLOSED, &len, file);
 
     (void)state;
     for (k = 0; k < ARRAY_LEN(names); k++) {
@@ -204,7 +226,7 @@ static void test_arrange(void **state)
 {
     char file[192], out[8192];
     size_t len, i;
-    char *text = make_chain(0, &len, file);
+    char *text = make_chain(CLOSED, &len, file);
 
     (void)state;
     for (i = 0; i < ARRAY_LEN(arrangements); i++) {
@@ -220,12 +242,12 @@ static void test_arrange(void **state)
 static void test_cut(void **state)
 {
     char file[192];
-    int open_;
+    enum how how;
 
     (void)state;
-    for (open_ = 0; open_ <= 1; open_++) {
+    for (how = CLOSED; how <= WRITING; how++) {
         size_t len, n;
-        char *text = make_chain(open_, &len, file);
+        char *text = make_chain(how, &len, file);
 
         for (n = 0; n < len; n++)
             assert_int_not_equal(verdict(file, text, n).first_bad, 0);
@@ -242,11 +264,11 @@ static void test_forged(void **state)
     struct audit_verify_result res;
     struct errbuf eb;
     size_t len, n;
-    char *text = make_chain(0, &len, file), *forged;
+    char *text = make_chain(CLOSED, &len, file), *forged;
 
     (void)state;
     strcpy(keep, dir);
-    forged = make_chain(0, &n, path);
+    forged = make_chain(CLOSED, &n, path);
     drop_chain(NULL);
     strcpy(dir, keep);
     res = verdict(file, forged, n);
@@ -265,13 +287,57 @@ static void test_forged(void **state)
     drop_chain(text);
 }
 
+/* Replaces `len` bytes in place. */
+static void patch(char *at, const char *with, size_t len)
+{
+    assert_non_null(at);
+    memcpy(at, with, len);
+}
+
+/* Line 2 changed and every hash after it made to fit; `heads` also makes chain.close speak of the new line. */
+static void relink(char *text, int heads)
+{
+    char hash[HASH_HEX], *line = strchr(text, '\n') + 1, *end;
+
+    patch(strstr(line, "true"), "evil", 4);
+    for (; (end = strchr(line, '\n')) && end[1]; line = end + 1) {
+        line_hash(line, (size_t)(end - line), hash);
+        patch(strstr(end + 1, "\"prev\":\"") + 8, hash, HASH_HEX - 1);
+        if (heads && strstr(end + 1, "\"head\":\""))
+            patch(strstr(end + 1, "\"head\":\"") + 8, hash, HASH_HEX - 1);
+    }
+}
+
+static void test_relinked(void **state)
+{
+    char file[192];
+    int heads;
+
+    (void)state;
+    for (heads = 0; heads <= 1; heads++) {
+        struct audit_verify_result res;
+        size_t len;
+        char *text = make_chain(CLOSED, &len, file);
+
+        relink(text, heads);
+        res = verdict(file, text, len);
+        assert_int_equal(res.first_bad, 5);
+        assert_string_equal(
+            res.why, heads ? "line 5 (chain.close) has a wrong signature"
+                           : "line 5 (chain.close) signs something other than the line before it");
+        assert_int_equal(audit_verify(NULL, file, &res, NULL), 0); /* by its own key, too */
+        assert_int_equal(res.first_bad, 5);
+        drop_chain(text);
+    }
+}
+
 static void test_other(void **state)
 {
     char file[192], path[192], big[80000], why[96];
     struct audit_verify_result res;
     struct errbuf eb;
     size_t len, n;
-    char *text = make_chain(0, &len, file);
+    char *text = make_chain(CLOSED, &len, file);
 
     (void)state;
     snprintf(path, sizeof(path), "%s/a/xyz.jsonl", dir);
@@ -303,7 +369,7 @@ static void test_links(void **state)
     struct audit_verify_result res;
     struct errbuf eb;
     size_t len;
-    char *text = make_chain(0, &len, file);
+    char *text = make_chain(CLOSED, &len, file);
 
     (void)state;
     snprintf(host, sizeof(host), "%s/a/host.jsonl", dir);
@@ -324,10 +390,11 @@ static void test_links(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flip_closed), cmocka_unit_test(test_flip_open),
-        cmocka_unit_test(test_flip_host),   cmocka_unit_test(test_flip_head),
-        cmocka_unit_test(test_arrange),     cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_forged),      cmocka_unit_test(test_other),
+        cmocka_unit_test(test_flip_closed),  cmocka_unit_test(test_flip_open),
+        cmocka_unit_test(test_flip_writing), cmocka_unit_test(test_relinked),
+        cmocka_unit_test(test_flip_host),    cmocka_unit_test(test_flip_head),
+        cmocka_unit_test(test_arrange),      cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_forged),       cmocka_unit_test(test_other),
         cmocka_unit_test(test_links),
     };
 
