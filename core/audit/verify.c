@@ -53,12 +53,19 @@ static int same(const char *a, const char *b)
 static int cur_is_intact(const struct verdict *v)
 {
     if (v->more == 1)
-        return same(v->next.prev, v->cur.hash);
+        return same(v->next.prev, v->cur.hash) || same(v->next.last, v->cur.hash);
     if (v->has_head && v->head.seq == v->cur.seq)
         return same(v->head.hash, v->cur.hash);
     if (v->has_state && v->state.known_seq == v->cur.seq)
         return same(v->state.known, v->cur.hash);
     return 0;
+}
+
+/* Does the current line say that records lie between, directly after the line before it? */
+static int tells_gap(const struct verdict *v)
+{
+    return (same(v->cur.kind, "chain.resume") || same(v->cur.kind, "audit.dropped")) &&
+           v->cur.seq > v->prev.seq && v->cur.last_seq == v->prev.seq;
 }
 
 /* The current line does not follow the one before it: which one is to blame, and for what? */
@@ -74,6 +81,10 @@ static int blame(struct verdict *v)
         return bad(v, line,
                    "line %" PRIu64 " is out of order: sequence number %" PRIu64 " after %" PRIu64,
                    line, v->cur.seq, v->prev.seq);
+    if (v->cur.seq > expected && tells_gap(v) && cur_is_intact(v))
+        return bad(v, line - 1,
+                   "line %" PRIu64 " was changed: line %" PRIu64 " carries another hash of it",
+                   line - 1, line);
     if (v->cur.seq > expected && same(v->cur.prev, v->prev.hash))
         return bad(v, line,
                    "line %" PRIu64 " was changed: its sequence number is %" PRIu64
@@ -128,14 +139,6 @@ static int check_first(struct verdict *v)
     return 0;
 }
 
-/* May the current line follow although records lie between? */
-static int gap_is_explained(const struct verdict *v)
-{
-    return (same(v->cur.kind, "chain.resume") || same(v->cur.kind, "audit.dropped")) &&
-           v->cur.seq > v->prev.seq && v->cur.last_seq == v->prev.seq &&
-           same(v->cur.last, v->prev.hash);
-}
-
 /* Compares with what the head and the state say about this sequence number. */
 static int check_known(struct verdict *v)
 {
@@ -160,7 +163,7 @@ static int check_line(struct verdict *v)
     if (!same(v->cur.chain, v->name))
         return bad(v, line, "line %" PRIu64 " belongs to chain %s, not %s", line, v->cur.chain,
                    v->name);
-    if (!follows && !gap_is_explained(v))
+    if (!follows && !(tells_gap(v) && same(v->cur.last, v->prev.hash)))
         return blame(v);
     if (v->has_close && !(same(v->cur.kind, "chain.resume") && v->cur.last_seq + 1 == v->prev.seq))
         return bad(v, line, "line %" PRIu64 " comes after chain.close", line);

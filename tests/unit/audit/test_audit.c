@@ -340,6 +340,35 @@ static void test_resume(void **state)
     assert_string_equal(kind_of(&fa, "abc", 3), "chain.resume");
 }
 
+/* Without its state the chain goes on from the signed head, and from no other. */
+static void test_state_lost(void **state)
+{
+    struct audit *a = open_chain("abc", 1);
+    char path[96], *head = NULL;
+    struct errbuf eb;
+    size_t len;
+
+    (void)state;
+    emit(a, 0);
+    audit_free(a);
+    snprintf(path, sizeof(path), "%s/abc.state", dir);
+    assert_int_equal(unlink(path), 0);
+    a = open_chain("abc", 1);
+    emit(a, 0);
+    assert_good(&fa, "abc", 4, 0);
+    audit_free(a);
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/abc.head", dir);
+    assert_int_equal(read_file_at(AT_FDCWD, path, 4096, &head, &len), 0);
+    strstr(head, "\"seq\":4")[6] = '9';
+    assert_int_equal(replace_file_at(AT_FDCWD, path, head, len, 0600), 0);
+    free(head);
+    a = NULL;
+    assert_int_equal(audit_open(dir, "abc", NULL, sinks, 1, &a, errbuf_init(&eb)), -EBADMSG);
+    assert_string_equal(eb.text, "the head of audit chain abc is not signed by this host's key");
+    assert_null(a);
+}
+
 static void test_drop(void **state)
 {
     struct audit *a;
@@ -553,11 +582,10 @@ static void test_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_life),        T(test_refusals),        T(test_heads),
-        T(test_crash),       T(test_crash_twice),     T(test_resume),
-        T(test_drop),        T(test_drop_crash),      T(test_drop_end),
-        T(test_fail_closed), T(test_fail_closed_end), T(test_block),
-        T(test_two_sinks),   T(test_many_writers),    T(test_key),
+        T(test_life),        T(test_refusals),   T(test_heads),        T(test_crash),
+        T(test_crash_twice), T(test_state_lost), T(test_resume),       T(test_drop),
+        T(test_drop_crash),  T(test_drop_end),   T(test_fail_closed),  T(test_fail_closed_end),
+        T(test_block),       T(test_two_sinks),  T(test_many_writers), T(test_key),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
