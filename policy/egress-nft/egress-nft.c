@@ -22,7 +22,6 @@
 #include "egress.h"
 
 #define ATTACH_NS 5000000000u
-#define PUBLISH_NS 2000000000u
 #define FLUSH_NS 200000000u
 
 /* --------------------------------------------------------------- policies */
@@ -277,99 +276,6 @@ static void egress_detach(void *self)
 
 /* ------------------------------------------------------------------ apply */
 
-static int kernel_set(struct egress *e, const struct policy_table *t, struct cella_error *err)
-{
-    char slot[16], *argv[] = {"cella-gate-setup", "apply", slot, NULL};
-    int ns[2] = {e->gate_ns, e->uplink};
-
-    snprintf(slot, sizeof(slot), "%u", e->slot);
-    return helper_run(e->setup_path, argv, t, ns, err);
-}
-
-/* The gate takes the table and tells how many flows it reset; without an answer it is stopped. */
-static int publish(struct egress *e, const struct policy_table *t, uint64_t *ret_killed,
-                   struct cella_error *err)
-{
-    struct ctl_msg m = {.type = CTL_PUBLISH};
-    uint64_t deadline = now_ns() + PUBLISH_NS;
-    struct ctl_msg got;
-    int fd = table_memfd(t), r;
-
-    if (fd < 0)
-        return fail(err, fd, "no memory file for the policy: %s", strerror(-fd));
-    e->replied.type = 0;
-    r = send_fds(e->ctl, &m, sizeof(m), &fd, 1);
-    close(fd);
-    while (r == 0 && e->ctl >= 0 && e->replied.type != CTL_PUBLISHED) {
-        r = ctl_wait(e->ctl, deadline, &got, NULL, NULL);
-        if (r == 0)
-            r = gate_message(e, &got);
-    }
-    if (r == 0 && e->replied.gen == t->head.generation) {
-        *ret_killed = e->replied.tx;
-        return 0;
-    }
-    gate_down(e);
-    return fail(err, r < 0 ? r : -EPROTO,
-                "the gate did not take the new policy: %s; it was stopped, "
-                "nothing passes",
-                strerror(r < 0 ? -r : EPROTO));
-}
-
-static int gate_gone(struct cella_error *err)
-{
-    return fail(err, -EPIPE,
-                "the gate of this cell has died; nothing passes, and no policy can be "
-                "applied. Start a new cell");
-}
-
-/* Keeps the higher generation so that messages under either are believable. */
-static void adopt(struct egress *e, struct policy_table *t)
-{
-    policy_table_fini(&e->table);
-    e->table = *t;
-    *t = (struct policy_table){0};
-}
-
-/* Old and new table to what both allow, in kernel and gate, after a failure. */
-static int hold_tighter(struct egress *e, struct policy_table *both, int r, struct cella_error *err)
-{
-    uint64_t killed;
-
-    if (publish(e, both, &killed, NULL) == 0)
-        adopt(e, both);
-    return r < 0 ? fail_wrap(err, "the policy was not changed; what old and new both allow is in "
-                                  "force")
-                 : r;
-}
-
-static int swap(struct egress *e, struct policy_table *t, uint64_t *ret_killed,
-                struct cella_error *err)
-{
-    struct policy_table both = {0};
-    uint64_t generation = t->head.generation, before = e->table.head.generation;
-    int tighten = !policy_table_within(&e->table, t), loosen = !policy_table_within(t, &e->table);
-    int r = policy_table_intersect(t, &e->table, &both);
-
-    if (r < 0)
-        return fail(err, r, "comparing the policies: %s; nothing was changed", strerror(-r));
-    e->table.head.generation = generation > before ? generation : before;
-    if (tighten) {
-        r = kernel_set(e, &both, err);
-        if (r < 0)
-            r = hold_tighter(e, &both, r, err);
-    }
-    if (r == 0)
-        r = publish(e, t, ret_killed, err);
-    if (r == 0) {
-        adopt(e, t);
-        if (loosen && kernel_set(e, &e->table, err) < 0)
-            r = hold_tighter(e, &both, err ? err->code : -EIO, err);
-    }
-    policy_table_fini(&both);
-    return r;
-}
-
 static int egress_apply(void *self, const struct cella_policy *policy, struct cella_applied *ret,
                         struct cella_error *err)
 {
@@ -381,9 +287,9 @@ static int egress_apply(void *self, const struct cella_policy *policy, struct ce
     if (r < 0)
         return r;
     if (e->link == CELLA_LINK_NONE)
-        adopt(e, &c.table);
+        table_adopt(e, &c.table);
     else
-        r = e->ctl < 0 ? gate_gone(err) : swap(e, &c.table, &killed, err);
+        r = table_change(e, &c.table, &killed, err);
     if (r == 0) {
         document_fini(&e->document);
         document_fini(&e->ceiling);
@@ -419,9 +325,9 @@ static int egress_phase(void *self, const char *phase, uint64_t generation,
     if (r < 0)
         return r;
     if (e->link == CELLA_LINK_NONE)
-        adopt(e, &t);
+        table_adopt(e, &t);
     else
-        r = e->ctl < 0 ? gate_gone(err) : swap(e, &t, &killed, err);
+        r = table_change(e, &t, &killed, err);
     policy_table_fini(&t);
     if (r < 0)
         return r;

@@ -5,7 +5,7 @@
  * egress - the plugin's own parts; it lives in the warden, single-threaded.
  *
  * egress-nft.c  operations and their order     helper.c  starting the helper, talking to it
- * events.c      gate messages to audit events and accounting
+ * change.c      policy changes of a running cell  events.c  gate messages to audit events and accounting
  */
 #ifndef CELLA_EGRESS_H
 #define CELLA_EGRESS_H
@@ -57,6 +57,12 @@ int helper_run(const char *path, char *const argv[], const struct policy_table *
 int table_memfd(const struct policy_table *t);
 /* Turns a CTL_ERROR into err; returns its code. */
 int helper_failed(const struct ctl_msg *m, struct cella_error *err);
+
+/* ---- change.c ---- */
+/* Puts *t in force, taking its contents; the gate resets what it no longer allows. */
+int table_change(struct egress *e, struct policy_table *t, uint64_t *ret_killed,
+                 struct cella_error *err);
+void table_adopt(struct egress *e, struct policy_table *t);
 
 /* ---- events.c ---- */
 /* Checks and digests one message. -EBADMSG: the gate lies; -EIO: an event could not be recorded. */
