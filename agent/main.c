@@ -90,6 +90,9 @@ static void drop_privileges(void)
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         leave(125);
+    /* The changes of user above disarmed what the backend had armed. Whoever kills the warden while the
+     * agent stands still ends the cell by this alone. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 }
 
 /* 0, 1 and 2 are taken, so that no pipe of a command lands there; nothing is open above the link.
