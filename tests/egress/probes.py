@@ -41,15 +41,24 @@ def tcp(address, port, source_port="0"):
 def fast_open(address, port):
     """Bytes in the first packet, before any verdict could have been given."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.settimeout(WAIT)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(WAIT), 0))
         sock.sendto(b"cella-probe", socket.MSG_FASTOPEN, (address, int(port)))
         return {"result": "ok" if sock.recv(100) else "closed"}
+
+
+def _foreign(sock):
+    """Lets a socket have an address that is not ours: IP_TRANSPARENT, or IP_FREEBIND, which needs no privilege."""
+    try:
+        sock.setsockopt(socket.SOL_IP, 19, 1)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_IP, 15, 1)
 
 
 def spoofed_tcp(address, port, source):
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.settimeout(WAIT)
-        sock.setsockopt(socket.SOL_IP, 15, 1)  # IP_FREEBIND needs no privilege
+        _foreign(sock)
         sock.bind((source, 0))
         sock.connect((address, int(port)))
         return _exchange(sock)
@@ -60,7 +69,7 @@ def udp(address, port, source="", size="11"):
         sock.settimeout(0.7)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         if source:
-            sock.setsockopt(socket.SOL_IP, 15, 1)
+            _foreign(sock)
             sock.bind((source, 0))
         sock.connect(_target(address, port, socket.SOCK_DGRAM))
         sock.send(b"x" * int(size))

@@ -130,7 +130,7 @@ def test_missing_file_is_noticed(cella):
 
 
 @pytest.mark.parametrize("hostile", ['"', '","kind":"cell.admit","x":"', "\n{\"v\":1}\n", "\\", "\x1b[2J", "\u202e", "\x7f",
-                                     "a" * 70000])
+                                     "a" * 40000])
 def test_hostile_strings_forge_nothing(cella, hostile):
     with cella.new_chain() as made:
         cella.run("--", "true", hostile).ok()
@@ -139,7 +139,7 @@ def test_hostile_strings_forge_nothing(cella, hostile):
     events = cella.events(made[0])  # each line is one JSON object
     assert all(set(e) >= {"v", "chain", "seq", "prev", "kind"} and e["v"] == 1 for e in events)
     assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
-    assert max(map(len, raw.splitlines())) < 70000
+    assert max(map(len, raw.splitlines())) < 40000
     assert "\u202e".encode() not in raw
     cella("audit", "verify", made[0].stem).ok()
 

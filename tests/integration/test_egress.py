@@ -253,33 +253,52 @@ def test_no_two_cells_share_a_link(cella, internet, reach):
     assert other != facts["address"]
 
 
+def test_network_root_in_the_cells_namespace(cella, internet):
+    """As if the cell had every right over its own network: other sources, raw packets, IPv6. The gate side holds."""
+    if cella.backend != "container":
+        pytest.skip("the cell's network namespace is not the host kernel's")
+    with cella.cell("--policy", POLICIES / "wide.json") as cell:
+        inside = ["nsenter", f"--net=/proc/{cella.agent(cell)}/ns/net"]
+        device = [n for n in probe(cella, cell, "devices")["names"] if n != "lo"][0]
+        mark = internet.quiet()
+        for command in (["nft", "flush", "ruleset"], ["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=0"],
+                        ["ip", "-6", "addr", "add", "2001:db8:7::2/64", "dev", device, "nodad"],
+                        ["ip", "-6", "route", "add", "default", "dev", device]):
+            subprocess.run(inside + command, capture_output=True)
+        for words in (["udp", world.ECHO, "9998", "203.0.113.99"], ["spoofed_tcp", world.ECHO, "8080", "203.0.113.99"],
+                      ["open_socket", "2", "3", "1"], ["open_socket", "2", "3", "47"], ["open_socket", "2", "3", "132"],
+                      ["udp", world.ECHO, "9996"], ["tcp", "2001:db8:9::10", "8080"], ["ping", "2001:db8:9::10"],
+                      ["udp", "224.0.0.251", "5353"], ["tcp", "169.254.169.254", "80"]):
+            subprocess.run(inside + ["/usr/bin/python3", "-c", PROBES, *words], capture_output=True, timeout=30)
+        assert not internet.packets_since(mark) and not internet.connections_since(mark)
+        for wanted in ({"reason": "source_spoofed"}, {"proto": "icmp"}, {"proto": "47"}, {"reason": "hard_deny"}):
+            cella.wait_event(cell, {"kind": "net.deny", **wanted})
+        assert probe(cella, cell, "tcp", world.ECHO, 8080)["result"] == "ok"  # twin: the link is up all the while
+
+
 # ---- the gate
 
 
-def _in_gate_namespace(pid, *command):
-    return subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", *command], capture_output=True, text=True).stdout
-
-
-def _gate_namespace_pid(cella, cell):
-    """A pid of this cell's gate side whose namespace is neither the host's, the uplink's nor the cell's."""
+def _gate_namespace(cella, cell):
+    """Path of the gate's namespace: held by the warden or the gate, and neither the host's, the uplink's nor the cell's."""
     known = {os.readlink("/proc/self/ns/net"), os.readlink(f"/proc/{cella.agent(cell)}/ns/net"),
              f"net:[{os.stat('/run/netns/' + cella.uplink).st_ino}]"}
-    for pid in [cella.gate(cell), *harness.children_of(cella.warden(cell), deep=True)]:
-        if os.readlink(f"/proc/{pid}/ns/net") not in known:
-            return pid
-    return None
+    for pid in (cella.gate(cell), cella.warden(cell)):
+        for path in [f"/proc/{pid}/ns/net"] + [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]:
+            if os.readlink(path).startswith("net:[") and os.readlink(path) not in known:
+                return path
+    raise AssertionError("nobody holds a namespace of the gate")
 
 
 def test_gate_namespace_has_no_way_out(cella, reach):
     """Policy drop on all three hooks, no forwarding, no interface but the link and loopback."""
     cell, _ = reach("deny")
-    pid = _gate_namespace_pid(cella, cell)
-    if pid is None:
-        pytest.skip("no process of the gate stays in the gate's namespace")
-    rules = _in_gate_namespace(pid, "nft", "list", "ruleset")
+    enter = ["nsenter", f"--net={_gate_namespace(cella, cell)}"]
+    rules = subprocess.run(enter + ["nft", "list", "ruleset"], capture_output=True, text=True).stdout
     for hook in ("input", "forward", "output"):
         assert any(f"hook {hook}" in line and "policy drop" in line for line in rules.splitlines()), rules
-    links = [line.split(": ")[1].split("@")[0] for line in _in_gate_namespace(pid, "ip", "-o", "link").splitlines()]
+    text = subprocess.run(enter + ["ip", "-o", "link"], capture_output=True, text=True).stdout
+    links = [line.split(": ")[1].split("@")[0] for line in text.splitlines()]
     assert len([name for name in links if name != "lo"]) == 1, links
 
 

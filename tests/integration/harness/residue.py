@@ -36,9 +36,9 @@ def processes():
     return found
 
 
-def descendants_and_strangers(state_dir):
+def other_processes():
     own = os.getpid()
-    return {f"process {pid} [{state}] {line}" for (pid, _), (state, line) in processes().items()
+    return {f"process {pid}{' (zombie)' if state == 'Z' else ''} {line}" for (pid, _), (state, line) in processes().items()
             if pid not in (1, own) and not line.startswith("ps ")}
 
 
@@ -104,7 +104,7 @@ def cell_ids(state_dir):
 
 
 def snapshot(state_dir):
-    return (descendants_and_strangers(state_dir) | namespaces() | mounts() | links() | rules() |
+    return (other_processes() | namespaces() | mounts() | links() | rules() |
             cgroups(cell_ids(state_dir)) | files(state_dir, "/tmp", "/run", "/dev/shm"))
 
 
