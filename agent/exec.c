@@ -230,8 +230,8 @@ static _Noreturn void command_main(struct request *q)
     if (q->tty && ioctl(0, TIOCSCTTY, 0) < 0)
         give_up(q, errno, "make the terminal the controlling one", NULL);
     oom_first();
+    set_limits(q); /* before parse(), which ends strings on the field behind them */
     parse(q);
-    set_limits(q);
     become(q);
     umask(022);
     reset_signals();

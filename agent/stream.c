@@ -13,6 +13,7 @@
  */
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "agent.h"
@@ -213,11 +214,13 @@ static void on_resize(struct stream *s, const struct cella_frame *f, uint8_t *pa
 
 static void on_close(struct stream *s)
 {
-    s->discard = 1;
-    close_fd(&s->out[CELLA_CHANNEL_OUT]);
-    close_fd(&s->out[CELLA_CHANNEL_ERR]);
-    if (s->op != CELLA_OP_EXEC && !s->final_set)
-        final_error(s, ECANCELED, "abandoned by the host");
+    s->discard =
+        1; /* an exec's pipes stay open until it is dead: it dies of the kill, not of SIGPIPE */
+    if (s->op != CELLA_OP_EXEC) {
+        close_fd(&s->out[CELLA_CHANNEL_OUT]);
+        if (!s->final_set)
+            final_error(s, ECANCELED, "abandoned by the host");
+    }
     stream_kill(s);
 }
 
@@ -284,6 +287,9 @@ static void read_ctrl(struct stream *s)
     struct report r;
     ssize_t n = recv(s->ctrl, &r, sizeof(r), MSG_DONTWAIT);
 
+    if (n < 0 &&
+        errno == ECONNRESET) /* it left commands unread; its report still lies behind the error */
+        n = recv(s->ctrl, &r, sizeof(r), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n >= (ssize_t)offsetof(struct report, payload)) {
@@ -352,9 +358,16 @@ static int pump_out(struct stream *s, uint16_t ch)
     return 0;
 }
 
-/* The child has reported: what lies in the pipe is the rest. */
+/* The child has reported: what lies in the pipe is the rest. Without credit, an empty pipe is still
+ * seen. */
 static void pump_rest(struct stream *s, uint16_t ch)
 {
+    int n = 0;
+
+    if (s->out[ch] >= 0 && !s->credit[ch] && ioctl(s->out[ch], FIONREAD, &n) == 0 && n == 0) {
+        close_fd(&s->out[ch]);
+        out_frame(CELLA_FRAME_EOF, ch, s->number, NULL, 0);
+    }
     while (s->out[ch] >= 0 && s->credit[ch] && out_pending() < OUT_HIGH)
         if (!pump_out(s, ch) && s->out[ch] >= 0) {
             close_fd(&s->out[ch]);
@@ -454,7 +467,8 @@ static void act(struct stream *s, const struct pollfd *set)
         kill_strays(s);
     if (!s->final_set)
         return;
-    if (s->final_type == CELLA_FRAME_ERROR) { /* no EOF: what came may be a part only */
+    if (s->discard ||
+        s->final_type == CELLA_FRAME_ERROR) { /* no EOF: what came may be a part only */
         close_fd(&s->out[CELLA_CHANNEL_OUT]);
         close_fd(&s->out[CELLA_CHANNEL_ERR]);
     }

@@ -135,6 +135,26 @@ void cell_stop(struct cell *c)
     waitpid(c->pid, NULL, 0);
 }
 
+static struct cell the_cell;
+
+int cell_setup(void **state)
+{
+    *state = &the_cell;
+    return cell_start(&the_cell, 0);
+}
+
+int cell_setup_init(void **state)
+{
+    *state = &the_cell;
+    return cell_start(&the_cell, 1);
+}
+
+int cell_teardown(void **state)
+{
+    cell_stop(*state);
+    return 0;
+}
+
 void cell_turn(struct cell *c, unsigned ms)
 {
     uint64_t until = now_ns() + ms * 1000000ull, now;
@@ -250,6 +270,32 @@ void op_path(struct cell *c, struct op *o, uint32_t op, const char *path, const 
 int op_wait(struct op *o, unsigned ms)
 {
     return cell_wait(o->cell, &o->ended, ms);
+}
+
+size_t op_write(struct op *o, const void *p, size_t n, unsigned ms)
+{
+    uint64_t until = now_ns() + ms * 1000000ull;
+    size_t sent = 0;
+
+    while (sent < n && o->s && now_ns() < until) {
+        size_t k = link_credit(o->s);
+        k = k > CELLA_FRAME_MAX ? CELLA_FRAME_MAX : k;
+        k = k > n - sent ? n - sent : k;
+        if (k &&
+            link_send(o->s, CELLA_FRAME_DATA, CELLA_CHANNEL_IN, (const char *)p + sent, k) == 0) {
+            sent += k;
+            until = now_ns() + ms * 1000000ull;
+        } else {
+            loop_turn(o->cell->loop, 20000000);
+        }
+    }
+    return sent;
+}
+
+void op_eof(struct op *o)
+{
+    if (o->s)
+        link_send(o->s, CELLA_FRAME_EOF, CELLA_CHANNEL_IN, NULL, 0);
 }
 
 void op_credit(struct op *o, uint16_t channel, uint32_t n)

@@ -37,6 +37,10 @@ struct op {
     int keep;      /* keep what comes */
 };
 
+/* For cmocka: *state is a struct cell. */
+int cell_setup(void **state);
+int cell_setup_init(void **state);
+int cell_teardown(void **state);
 int cell_start(struct cell *c, int as_init);
 void cell_stop(struct cell *c);
 /* Turns the loop until *flag, at most ms: 0, or -ETIMEDOUT. */
@@ -48,6 +52,10 @@ void op_exec(struct cell *c, struct op *o, const char *const *argv, const struct
 void op_fields(struct cell *c, struct op *o, const struct buf *fields);
 void op_path(struct cell *c, struct op *o, uint32_t op, const char *path, const struct buf *extra);
 int op_wait(struct op *o, unsigned ms);
+/* Sends n bytes on IN as credit allows, turning the loop; fewer if the stream ends or nothing moves
+ * for ms. */
+size_t op_write(struct op *o, const void *p, size_t n, unsigned ms);
+void op_eof(struct op *o);
 void op_credit(struct op *o, uint16_t channel, uint32_t n);
 void op_signal(struct op *o, uint32_t sig, uint32_t scope);
 void op_fini(struct op *o);

@@ -2,13 +2,15 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * The built agent, driven through core/link: first as an ordinary process, then (root only) as PID
- * 1 of its own pid, user and mount namespaces. CELLA_AGENT names the program.
+ * Commands: the built agent driven through core/link, as an ordinary process and then (root only)
+ * as PID 1 of its own pid, user and mount namespaces. CELLA_AGENT may name another program than the
+ * one of this build.
  */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -17,18 +19,40 @@
 #include <cmocka.h>
 
 #define ARGV(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define SH(text) ARGV("sh", "-c", text)
+#define FIELDS auto_buf struct buf
 
-static struct cell *cell_of(void **state)
+static void run(struct cell *c, struct op *o, const char *const *argv, const struct buf *extra)
 {
-    return *state;
+    op_exec(c, o, argv, extra);
+    assert_int_equal(op_wait(o, 10000), 0);
 }
 
-static void test_exec_output_and_status(void **state)
+/* Only the agent is left (its supervisors leave a moment after their report). */
+static void assert_alone(struct cell *c)
+{
+    int i;
+
+    for (i = 0; i < 100 && descendants(c->agent); i++)
+        cell_turn(c, 10);
+    assert_int_equal(descendants(c->agent), 0);
+}
+
+static void wait_output(struct op *o, const char *text)
+{
+    int i;
+
+    for (i = 0; i < 500 && !strstr(o->out.ptr, text) && !o->ended; i++)
+        cell_turn(o->cell, 10);
+    if (!strstr(o->out.ptr, text))
+        fail_msg("no '%s' in '%s' (ended %d, %s)", text, o->out.ptr, o->ended, o->msg);
+}
+
+static void test_output_and_status(void **state)
 {
     struct op o;
 
-    op_exec(cell_of(state), &o, ARGV("sh", "-c", "echo out; echo err >&2; exit 3"), NULL);
-    assert_int_equal(op_wait(&o, 5000), 0);
+    run(*state, &o, SH("echo out; echo err >&2; exit 3"), NULL);
     assert_int_equal(o.type, CELLA_FRAME_EXIT);
     assert_int_equal(o.status, 3);
     assert_int_equal(o.sig, 0);
@@ -39,38 +63,495 @@ static void test_exec_output_and_status(void **state)
     op_fini(&o);
 }
 
-static int setup(void **state)
+static void test_death_by_signal(void **state)
 {
-    static struct cell c;
+    struct op o;
 
-    *state = &c;
-    return cell_start(&c, 0);
+    run(*state, &o, SH("kill -TERM $$"), NULL);
+    assert_int_equal(o.type, CELLA_FRAME_EXIT);
+    assert_int_equal(o.sig, SIGTERM);
+    assert_int_equal(o.timed_out, 0);
+    op_fini(&o);
 }
 
-static int setup_init(void **state)
+static void test_environment(void **state)
 {
-    static struct cell c;
+    FIELDS b = BUF_INIT;
+    struct op o;
 
-    *state = &c;
-    return cell_start(&c, 1);
+    field_add_str(&b, CELLA_TAG_ENV, "A=x y");
+    field_add_str(&b, CELLA_TAG_CWD, "/usr");
+    run(*state, &o, SH("pwd; echo $A; env | wc -l"), &b);
+    assert_string_equal(o.out.ptr, "/usr\nx y\n3\n"); /* PATH, A, and PWD of the shell */
+    op_fini(&o);
 }
 
-static int teardown(void **state)
+static void test_stdin(void **state)
 {
-    cell_stop(*state);
-    return 0;
+    FIELDS b = BUF_INIT;
+    char big[400000];
+    struct op o;
+
+    run(*state, &o, ARGV("cat"), NULL); /* not connected: empty */
+    assert_int_equal(o.status, 0);
+    assert_int_equal(o.out.len, 0);
+    op_fini(&o);
+    memset(big, 'x', sizeof(big));
+    field_add_u32(&b, CELLA_TAG_STDIN, 1);
+    op_exec(*state, &o, ARGV("cat"), &b);
+    assert_int_equal(op_write(&o, big, sizeof(big), 5000), sizeof(big));
+    op_eof(&o);
+    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_int_equal(o.status, 0);
+    assert_int_equal(o.out.len, sizeof(big));
+    assert_memory_equal(o.out.ptr, big, sizeof(big));
+    op_fini(&o);
+}
+
+/* More than a window goes to a command that does not read: it is held back. To one that closed it:
+ * dropped. */
+static void test_stdin_unread_and_closed(void **state)
+{
+    static char big[600000];
+    FIELDS b = BUF_INIT;
+    struct op o;
+
+    field_add_u32(&b, CELLA_TAG_STDIN, 1);
+    op_exec(*state, &o, ARGV("sleep", "100"), &b);
+    assert_true(op_write(&o, big, sizeof(big), 300) <= CELLA_WINDOW + 65536);
+    op_signal(&o, SIGKILL, CELLA_SCOPE_TREE);
+    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_int_equal(o.sig, SIGKILL);
+    op_fini(&o);
+    op_exec(*state, &o, SH("exec <&-; read x <&0; sleep 1; echo end"), &b);
+    assert_int_equal(op_write(&o, big, sizeof(big), 3000), sizeof(big));
+    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_string_equal(o.out.ptr, "end\n");
+    op_fini(&o);
+}
+
+static void expect_error(void **state, const char *const *argv, uint16_t tag, const char *value,
+                         uint32_t err, const char *text)
+{
+    FIELDS b = BUF_INIT;
+    struct op o;
+
+    if (tag)
+        field_add_str(&b, tag, value);
+    run(*state, &o, argv, &b);
+    assert_int_equal(o.type, CELLA_FRAME_ERROR);
+    assert_false(o.opened);
+    if (o.err_no != err || !strstr(o.msg, text))
+        fail_msg("error %u '%s', expected %u '%s'", o.err_no, o.msg, err, text);
+    op_fini(&o);
+}
+
+static void test_exec_errors(void **state)
+{
+    expect_error(state, ARGV("no-such-program"), 0, NULL, ENOENT, "no-such-program");
+    expect_error(state, ARGV("/no/such/program"), 0, NULL, ENOENT, "/no/such/program");
+    expect_error(state, ARGV("/etc/passwd"), 0, NULL, EACCES, "/etc/passwd");
+    expect_error(state, ARGV("/usr"), 0, NULL, EACCES, "/usr");
+    expect_error(state, ARGV("true"), CELLA_TAG_CWD, "/no/where", ENOENT, "/no/where");
+    expect_error(state, ARGV("true"), CELLA_TAG_CWD, "usr", EINVAL, "absolute");
+    expect_error(state, ARGV("true"), CELLA_TAG_USER, "nosuchuser", ENOENT, "nosuchuser");
+    expect_error(state, ARGV("true"), CELLA_TAG_USER, "0:nosuchgroup", ENOENT, "nosuchgroup");
+    expect_error(state, ARGV("true"), CELLA_TAG_USER, "4294967295", ENOENT, "4294967295");
+    assert_alone(*state);
+}
+
+static void test_users(void **state)
+{
+    static const struct {
+        const char *spec, *out;
+    } cases[] = {{"0:0", "0 0 0\n"},
+                 {"1234", "1234 1234 1234\n"},
+                 {"1234:77", "1234 77 77\n"},
+                 {"nobody", "65534 65534 65534\n"},
+                 {"daemon:games", "1 60 60\n"}};
+    size_t i;
+
+    if (geteuid() != 0)
+        skip();
+    expect_error(state, ARGV("true"), CELLA_TAG_USER, "65533", EPERM, "agent's own");
+    for (i = 0; i < ARRAY_LEN(cases); i++) {
+        FIELDS b = BUF_INIT;
+        struct op o;
+        field_add_str(&b, CELLA_TAG_USER, cases[i].spec);
+        run(*state, &o, SH("echo $(id -u) $(id -g) $(id -G)"), &b);
+        assert_string_equal(o.out.ptr, cases[i].out);
+        op_fini(&o);
+    }
+}
+
+static void test_nothing_inherited(void **state)
+{
+    struct op o;
+
+    run(*state, &o,
+        SH("grep -E '^(Cap|NoNewPrivs|Sig[BI])' /proc/self/status | cut -f2 | sort -u | tr '\\n' ' "
+           "';"
+           "ls /proc/self/fd | tr '\\n' ' '; cat /proc/self/oom_score_adj;"
+           "[ $(ps -o sid= -p $$) = $$ ] && echo leader; umask"),
+        NULL);
+    assert_string_equal(o.out.ptr, "0000000000000000 1 0 1 2 3 500\nleader\n0022\n");
+    op_fini(&o);
+}
+
+static void test_rlimit(void **state)
+{
+    struct {
+        uint32_t resource, zero;
+        uint64_t soft, hard;
+    } raw = {RLIMIT_NOFILE, 0, 50, 60};
+    FIELDS b = BUF_INIT;
+    struct op o;
+
+    field_add(&b, CELLA_TAG_RLIMIT, &raw, sizeof(raw));
+    run(*state, &o, SH("ulimit -Sn; ulimit -Hn"), &b);
+    assert_string_equal(o.out.ptr, "50\n60\n");
+    op_fini(&o);
+}
+
+/* A reader that gives no credit stops the command, not the agent; 50 MiB pass through a small
+ * process. */
+static void test_slow_reader(void **state)
+{
+    struct cell *c = *state;
+    struct op o, other;
+    size_t total = 50u << 20, want;
+    long rss = 0, now;
+
+    op_exec(c, &o, ARGV("head", "-c", "52428800", "/dev/zero"), NULL);
+    o.no_credit = 1;
+    o.keep = 0;
+    cell_turn(c, 300);
+    assert_int_equal(o.got, CELLA_WINDOW);
+    assert_false(o.ended);
+    run(c, &other, SH("echo alive"), NULL);
+    assert_string_equal(other.out.ptr, "alive\n");
+    op_fini(&other);
+    while (o.got < total && !o.ended) {
+        op_credit(&o, CELLA_CHANNEL_OUT, CELLA_WINDOW);
+        for (want = o.got + CELLA_WINDOW; o.got < want && o.got < total && !o.ended;)
+            loop_turn(c->loop, 2000000000);
+        now = vm_rss_kib(c->agent);
+        rss = now > rss ? now : rss;
+    }
+    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_int_equal(o.got, total);
+    assert_int_equal(o.status, 0);
+    assert_in_range(rss, 1, 1536);
+    op_fini(&o);
+}
+
+static void test_terminal(void **state)
+{
+    FIELDS b = BUF_INIT, size = BUF_INIT;
+    struct op o;
+
+    field_add_u32(&b, CELLA_TAG_TTY, 1);
+    field_add_u32(&b, CELLA_TAG_STDIN, 1);
+    field_add_u32(&b, CELLA_TAG_ROWS, 10);
+    field_add_u32(&b, CELLA_TAG_COLS, 70);
+    op_exec(*state, &o,
+            SH("tty >/dev/null && stty size; trap 'stty size; echo winch' WINCH; "
+               "while ! read x; do :; done; cat; echo bye >&2"),
+            &b);
+    wait_output(&o, "10 70");
+    field_add_u32(&size, CELLA_TAG_ROWS, 33);
+    field_add_u32(&size, CELLA_TAG_COLS, 44);
+    cell_turn(*state, 100);
+    assert_int_equal(link_send(o.s, CELLA_FRAME_RESIZE, 0, size.ptr, size.len), 0);
+    assert_int_equal(op_write(&o, "go\nmore\n", 8, 1000), 8);
+    wait_output(&o, "33 44");
+    wait_output(&o, "winch\r\nmore\r\n");
+    op_eof(&o);
+    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_int_equal(o.status, 0);
+    assert_non_null(strstr(o.out.ptr, "bye"));
+    op_fini(&o);
+}
+
+/* Ctrl-C is the terminal's business, so the session must own it. */
+static void test_terminal_interrupt(void **state)
+{
+    FIELDS b = BUF_INIT;
+    struct op o;
+
+    field_add_u32(&b, CELLA_TAG_TTY, 1);
+    field_add_u32(&b, CELLA_TAG_STDIN, 1);
+    op_exec(*state, &o, SH("echo ready; exec sleep 100"), &b);
+    wait_output(&o, "ready");
+    op_write(&o, "\003", 1, 1000);
+    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_int_equal(o.sig, SIGINT);
+    op_fini(&o);
+}
+
+#define DAEMONS                                                                                    \
+    "(setsid sh -c 'setsid sleep 300 & sleep 300 & wait' >/dev/null 2>&1 &) ; "                    \
+    "(trap '' TERM HUP INT; sleep 300 & sleep 300) & "
+
+static void test_timeout_kills_tree(void **state)
+{
+    FIELDS b = BUF_INIT;
+    struct op o;
+
+    field_add_u64(&b, CELLA_TAG_TIMEOUT_MS, 400);
+    op_exec(*state, &o, SH(DAEMONS "sleep 300"), &b);
+    cell_turn(*state, 250);
+    assert_true(descendants(((struct cell *)*state)->agent) >= 6);
+    assert_int_equal(op_wait(&o, 3000), 0);
+    assert_int_equal(o.type, CELLA_FRAME_EXIT);
+    assert_int_equal(o.sig, SIGKILL);
+    assert_int_equal(o.timed_out, 1);
+    assert_alone(*state);
+    op_fini(&o);
+}
+
+static void test_leader_death_kills_tree(void **state)
+{
+    struct op o;
+
+    run(*state, &o, SH(DAEMONS "sleep 0.2; exit 7"), NULL);
+    assert_int_equal(o.status, 7);
+    assert_alone(*state);
+    op_fini(&o);
+}
+
+static void test_signals(void **state)
+{
+    struct op o;
+
+    op_exec(*state, &o, SH("trap 'echo got' USR1; echo up; sleep 100 & wait; wait; echo end"),
+            NULL);
+    wait_output(&o, "up");
+    op_signal(&o, SIGUSR1, CELLA_SCOPE_PROCESS);
+    wait_output(&o, "got");
+    op_signal(&o, SIGTERM, CELLA_SCOPE_TREE);
+    assert_int_equal(op_wait(&o, 3000), 0);
+    assert_int_equal(o.sig, SIGTERM);
+    assert_alone(*state);
+    op_fini(&o);
+}
+
+static void test_close_kills_tree(void **state)
+{
+    struct op o;
+
+    op_exec(*state, &o, SH(DAEMONS "yes"), NULL);
+    o.keep = 0;
+    cell_turn(*state, 200);
+    assert_int_equal(link_send(o.s, CELLA_FRAME_CLOSE, 0, NULL, 0), 0);
+    assert_int_equal(op_wait(&o, 3000), 0);
+    assert_int_equal(o.sig, SIGKILL);
+    assert_alone(*state);
+    op_fini(&o);
+}
+
+static void test_fork_bomb(void **state)
+{
+    struct {
+        uint32_t resource, zero;
+        uint64_t soft, hard;
+    } raw = {RLIMIT_NPROC, 0, 80, 80};
+    FIELDS b = BUF_INIT;
+    struct op o;
+
+    if (geteuid() != 0)
+        skip();
+    field_add(&b, CELLA_TAG_RLIMIT, &raw, sizeof(raw));
+    field_add_str(&b, CELLA_TAG_USER, "40123");
+    field_add_u64(&b, CELLA_TAG_TIMEOUT_MS, 500);
+    op_exec(*state, &o, SH("b() { b | b & b | b & sleep 0.01; b; }; b 2>/dev/null"), &b);
+    o.keep = 0;
+    assert_int_equal(op_wait(&o, 15000), 0);
+    assert_alone(*state);
+    op_fini(&o);
+}
+
+static pid_t child_of(pid_t pid)
+{
+    char path[64], *text = NULL;
+    pid_t r = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    if (read_file_at(AT_FDCWD, path, 4096, &text, NULL) == 0)
+        r = atoi(text);
+    free(text);
+    return r;
+}
+
+static void test_supervisor_killed(void **state)
+{
+    struct cell *c = *state;
+    struct op o, keep;
+
+    op_exec(c, &o, SH(DAEMONS "echo up; sleep 300"), NULL);
+    wait_output(&o, "up");
+    assert_true(child_of(c->agent) > 1);
+    kill(child_of(c->agent), SIGKILL);
+    op_exec(c, &keep, SH("sleep 0.5; echo kept"), NULL); /* another command is not touched */
+    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_int_equal(o.type, CELLA_FRAME_EXIT);
+    assert_int_equal(o.sig, SIGKILL);
+    assert_int_equal(op_wait(&keep, 5000), 0);
+    assert_string_equal(keep.out.ptr, "kept\n");
+    assert_alone(c);
+    op_fini(&o);
+    op_fini(&keep);
+}
+
+/* The workload is uid 0 of the cell and still reaches neither its supervisor nor the agent. */
+static void test_agent_out_of_reach(void **state)
+{
+    FIELDS b = BUF_INIT;
+    struct op o;
+
+    if (geteuid() != 0)
+        skip();
+    run(*state, &o,
+        SH("A=$(ps -o ppid= -p $PPID); for p in $PPID $A; do kill -0 $p 2>/dev/null && echo "
+           "signalled $p;"
+           "cat /proc/$p/mem /proc/$p/environ /proc/$p/maps 2>/dev/null && echo read $p;"
+           "readlink /proc/$p/fd/3 && echo fd $p; head -c 1 /proc/$p/fd/3 2>/dev/null && echo "
+           "opened;"
+           "done; id -u; "
+           "grep -h ^Uid /proc/$PPID/status | cut -f2-4"),
+        NULL);
+    assert_string_equal(o.out.ptr, "0\n65533\t65533\t65533\n");
+    op_fini(&o);
+    run(*state, &o, SH("kill -9 $PPID; kill -STOP $PPID; kill -9 -1; echo alive"), NULL);
+    assert_int_equal(o.type, CELLA_FRAME_EXIT);
+    op_fini(&o);
+}
+
+static void test_many_at_once(void **state)
+{
+    enum { N = 40 };
+    static struct op o[N];
+    int i;
+
+    for (i = 0; i < N; i++)
+        op_exec(*state, &o[i], SH("echo hello; sleep 0.3; exit 9"), NULL);
+    for (i = 0; i < N; i++) {
+        assert_int_equal(op_wait(&o[i], 20000), 0);
+        assert_int_equal(o[i].status, 9);
+        assert_string_equal(o[i].out.ptr, "hello\n");
+        op_fini(&o[i]);
+    }
+    assert_alone(*state);
+}
+
+static long pss_kib(pid_t pid)
+{
+    auto_free char *text = NULL;
+    char path[64], *p;
+
+    snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
+    if (read_file_at(AT_FDCWD, path, 65536, &text, NULL) < 0 || !(p = strstr(text, "Pss:")))
+        return -1;
+    return atol(p + 4);
+}
+
+static void test_idle_size_and_speed(void **state)
+{
+    struct cell *c = *state;
+    struct op o;
+    uint64_t t;
+    long pss;
+    int i;
+
+    cell_turn(c, 50);
+    pss = pss_kib(c->agent);
+    t = now_ns();
+    for (i = 0; i < 20; i++) {
+        run(c, &o, ARGV("/bin/true"), NULL);
+        op_fini(&o);
+    }
+    printf("idle agent: %ld KiB PSS; /bin/true: %lu us each\n", pss,
+           (unsigned long)((now_ns() - t) / 20000));
+    assert_in_range(pss, 1, 200);
+}
+
+static void test_shutdown(void **state)
+{
+    struct cell *c = *state;
+    struct op nice, stubborn, late;
+
+    op_exec(c, &nice, SH("trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done"),
+            NULL);
+    op_exec(c, &stubborn, SH("trap '' TERM; echo up; while :; do sleep 0.05; done"), NULL);
+    wait_output(&nice, "up");
+    wait_output(&stubborn, "up");
+    assert_int_equal(link_shutdown(c->link, 600), 0);
+    op_exec(c, &late, ARGV("true"), NULL);
+    assert_int_equal(op_wait(&nice, 2000), 0);
+    assert_int_equal(nice.status, 5);
+    assert_false(stubborn.ended);
+    assert_int_equal(cell_wait(c, &c->closed, 4000), 0);
+    assert_int_equal(c->closed_code, -ECONNRESET);
+    assert_int_equal(stubborn.sig, SIGKILL);
+    assert_int_equal(late.err_no, ESHUTDOWN);
+    op_fini(&nice);
+    op_fini(&stubborn);
+    op_fini(&late);
+}
+
+/* The host goes away without a word: nothing of the cell stays. */
+static void test_host_gone(void **state)
+{
+    struct cell c;
+    struct op o;
+    int i;
+
+    (void)state;
+    assert_int_equal(cell_start(&c, 0), 0);
+    op_exec(&c, &o, SH(DAEMONS "echo up; sleep 300"), NULL);
+    wait_output(&o, "up");
+    cell_stop(&c);
+    for (i = 0; i < 300 && kill((pid_t)o.pid, 0) == 0; i++)
+        usleep(10000);
+    assert_int_equal(kill((pid_t)o.pid, 0), -1);
+    op_fini(&o);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exec_output_and_status),
+        cmocka_unit_test(test_idle_size_and_speed),
+        cmocka_unit_test(test_output_and_status),
+        cmocka_unit_test(test_death_by_signal),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_stdin),
+        cmocka_unit_test(test_stdin_unread_and_closed),
+        cmocka_unit_test(test_exec_errors),
+        cmocka_unit_test(test_users),
+        cmocka_unit_test(test_nothing_inherited),
+        cmocka_unit_test(test_rlimit),
+        cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_terminal_interrupt),
+        cmocka_unit_test(test_timeout_kills_tree),
+        cmocka_unit_test(test_leader_death_kills_tree),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_close_kills_tree),
+        cmocka_unit_test(test_fork_bomb),
+        cmocka_unit_test(test_supervisor_killed),
+        cmocka_unit_test(test_many_at_once),
+        cmocka_unit_test(test_host_gone),
+        cmocka_unit_test(test_shutdown), /* last: the agent is gone after it */
     };
-    int r = cmocka_run_group_tests_name("as a process", tests, setup, teardown);
+    const struct CMUnitTest only_init[] = {cmocka_unit_test(test_agent_out_of_reach)};
+    int r = cmocka_run_group_tests_name("as a process", tests, cell_setup, cell_teardown);
 
-    if (geteuid() == 0)
-        r += cmocka_run_group_tests_name("as PID 1", tests, setup_init, teardown);
-    else
+    if (geteuid() != 0) {
         printf("not root: the agent was not run as PID 1\n");
+        return r;
+    }
+    r += cmocka_run_group_tests_name("as PID 1", tests, cell_setup_init, cell_teardown);
+    r += cmocka_run_group_tests_name("as PID 1, attacked", only_init, cell_setup_init,
+                                     cell_teardown);
     return r;
 }
