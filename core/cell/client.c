@@ -342,7 +342,14 @@ int client_call(struct client *cl, const char *name, json_t *args, json_t **ret_
     if (r < 0)
         return r;
     r = call_wait(cl, &call);
-    return r < 0 ? wire_dead(cl, r, err) : reply_open(cl, call.reply, ret_result, ret_exit, err);
+    if (r < 0)
+        return wire_dead(cl, r, err);
+    if (!strcmp(name, "create")) { /* from now on messages can name the cell */
+        const char *cell =
+            json_string_value(json_object_get(json_object_get(call.reply, "ok"), "name"));
+        snprintf(cl->cell, sizeof(cl->cell), "%s", cell ? cell : "");
+    }
+    return reply_open(cl, call.reply, ret_result, ret_exit, err);
 }
 
 int client_call_begin(struct client *cl, const char *name, json_t *args, struct cella_error *err)

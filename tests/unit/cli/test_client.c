@@ -178,6 +178,28 @@ static void test_dead(void **ctx)
     stop(0);
 }
 
+/* The warden dies under a session while a call is under way: both are told, nobody waits. */
+static void script_die_later(void)
+{
+    take(got);
+    take(got);
+}
+
+static void test_dead_later(void **ctx)
+{
+    struct session s = {.fields = "", .in = -1, .out = -1, .err = -1};
+    struct session_end end = {.type = 0};
+    json_t *r = NULL;
+
+    (void)ctx;
+    start(script_die_later);
+    assert_int_equal(client_call_begin(cl, "wait", NULL, errbuf_init(&eb)), 0);
+    assert_int_equal(client_session(cl, &s, &end, errbuf_init(&eb)), -EPIPE);
+    assert_int_equal(end.type, 0);
+    assert_int_equal(client_call_end(cl, &r, errbuf_init(&eb)), -EPIPE);
+    stop(0);
+}
+
 /* The answer to a call that was sent before arrives in the middle of a session. */
 static void script_later(void)
 {
@@ -405,10 +427,11 @@ static void test_offences(void **ctx)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_call),        cmocka_unit_test(test_dead),
-        cmocka_unit_test(test_later),       cmocka_unit_test(test_echo),
-        cmocka_unit_test(test_broken_pipe), cmocka_unit_test(test_out_max),
-        cmocka_unit_test(test_signals),     cmocka_unit_test(test_offences),
+        cmocka_unit_test(test_call),       cmocka_unit_test(test_dead),
+        cmocka_unit_test(test_dead_later), cmocka_unit_test(test_later),
+        cmocka_unit_test(test_echo),       cmocka_unit_test(test_broken_pipe),
+        cmocka_unit_test(test_out_max),    cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_offences),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
