@@ -114,7 +114,7 @@ static int audit_go(struct warden *w, struct cella_error *err)
     if (r == 0 && !dir)
         r = fail(err, -ENOMEM, "audit: out of memory");
     if (r == 0)
-        r = audit_open(dir, w->dir.id, &w->host, sinks, w->n_sinks, &w->audit, err);
+        r = audit_open(dir, w->dir.id, &w->plain.table, sinks, w->n_sinks, &w->audit, err);
     free(sinks);
     if (r < 0) {
         sinks_free(w);
@@ -137,7 +137,7 @@ static void audit_undo(struct warden *w)
     struct cella_error *err = errbuf_init(&eb);
 
     if (w->audit && !w->audit_closed && audit_close(w->audit, err) < 0)
-        w->host.log(w->host.ctx, CELLA_LOG_ERROR, "audit", "closing the chain: %s", eb.text);
+        warden_log(w, CELLA_LOG_ERROR, "audit", "closing the chain: %s", eb.text);
     audit_free(w->audit);
     w->audit = NULL;
     sinks_free(w);
@@ -167,6 +167,7 @@ static void select_undo(struct warden *w)
 {
     option_set_free(w->backend_options);
     w->backend_options = NULL;
+    host_calls_drop(w, &w->backend_host);
     plugin_unload(w->backend_plugin);
     w->backend_plugin = NULL;
 }
@@ -250,6 +251,7 @@ static void policy_undo(struct warden *w)
 {
     option_set_free(w->enforcer_options);
     w->enforcer_options = NULL;
+    host_calls_drop(w, &w->enforcer_host);
     plugin_unload(w->enforcer_plugin);
     w->enforcer_plugin = NULL;
     free(w->policy_text);
@@ -308,7 +310,7 @@ static int admit_go(struct warden *w, struct cella_error *err)
         options = NULL;
         r = catalog_options(w->config, p, NULL, &options, err);
         if (r == 0)
-            r = decider_create(p, &w->host, option_set_get(options), &chain[n], err);
+            r = decider_create(p, &w->plain.table, option_set_get(options), &chain[n], err);
         option_set_free(options);
         if (r == 0)
             n++;
@@ -376,7 +378,7 @@ static void slot_undo(struct warden *w)
     if (w->slot_fd >= 0) {
         if (ftruncate(w->slot_fd, 0) <
             0) /* then the id stays, and its directory is gone: same meaning */
-            w->host.log(w->host.ctx, CELLA_LOG_WARN, "slot", "truncate: %s", strerror(errno));
+            warden_log(w, CELLA_LOG_WARN, "slot", "truncate: %s", strerror(errno));
         close(steal_fd(&w->slot_fd));
     }
 }
@@ -426,7 +428,8 @@ static int attach_go(struct warden *w, struct cella_error *err)
         attach.link = CELLA_LINK_NONE;
     else if (w->probe.probe.net_need == CELLA_NET_TAP)
         attach.link = CELLA_LINK_TAP;
-    r = enforcer_attach(w->enforcer_plugin, &w->host, &attach, &w->enforcer, &w->attached, err);
+    r = enforcer_attach(w->enforcer_plugin, &w->enforcer_host.table, &attach, &w->enforcer,
+                        &w->attached, err);
     if (r < 0)
         return r;
     w->enforcer_on = 1;

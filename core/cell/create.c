@@ -19,7 +19,7 @@
 /* The agent runs from memory that nobody can change: a file in the cell could be replaced. */
 static int agent_memfd(struct warden *w, struct cella_error *err)
 {
-    const char *path = w->host.helper_path(w->host.ctx, "cella-agent");
+    const char *path = helper_path("cella-agent");
     auto_close int file = -1, mem = -1;
     struct stat st;
     off_t at = 0;
@@ -211,7 +211,7 @@ int create_cell(struct warden *w, struct cella_error *err)
     spec.mounts = mounts.v;
     spec.n_mounts = mounts.n;
     spec.mount_stride = sizeof(mounts.v[0]);
-    r = backend_create(w->backend_plugin, &w->host, &spec, &w->backend, err);
+    r = backend_create(w->backend_plugin, &w->backend_host.table, &spec, &w->backend, err);
     mount_list_fini(&mounts);
     if (r < 0)
         return r;

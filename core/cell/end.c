@@ -60,7 +60,7 @@ json_t *egress_json(struct warden *w)
     struct errbuf eb;
 
     if (w->enforcer_on && enforcer_report(&w->enforcer, flows, flow_add, errbuf_init(&eb)) < 0)
-        w->host.log(w->host.ctx, CELLA_LOG_WARN, "egress", "report: %s", eb.text);
+        warden_log(w, CELLA_LOG_WARN, "egress", "report: %s", eb.text);
     return flows;
 }
 
@@ -71,7 +71,7 @@ static json_t *final_usage(struct warden *w, struct cella_stats *stats)
 
     memset(stats, 0, sizeof(*stats));
     if (w->backend.self && backend_stop(&w->backend, CELLA_STOP_KILL, 0, errbuf_init(&eb)) < 0)
-        w->host.log(w->host.ctx, CELLA_LOG_ERROR, "end", "stop: %s", eb.text);
+        warden_log(w, CELLA_LOG_ERROR, "end", "stop: %s", eb.text);
     if (limits_sample(w, stats) < 0)
         stats->unknown = ~0u;
     return stats_json(stats);

@@ -11,7 +11,7 @@
  * kills the cell's first process and the gate (parent death signal), releases the locks; `cella gc`
  * does the rest.
  *
- * Descriptors 0 and 1 are /dev/null, 2 reports a plugin that hung or crashed to the client.
+ * Descriptor 2 goes to the client at birth: the watchdog reports there a plugin that hung or crashed.
  * Threads: one.
  */
 #include <fcntl.h>
@@ -88,7 +88,7 @@ static int parse_args(int argc, char **argv, const char **ret_config)
 int main(int argc, char **argv)
 {
     static struct warden w;
-    int r;
+    int r, report = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10); /* 1 and 2 become a plugin's */
 
     warden_init(&w);
     umask(077);
@@ -105,13 +105,15 @@ int main(int argc, char **argv)
     if (r == 0)
         r = signals_init(&w);
     if (r == 0)
-        r = watchdog_init(STDERR_FILENO);
+        r = watchdog_init(report);
+    if (r == 0)
+        r = plugin_stdio_guard();
     if (r == 0)
         r = fcntl(STARTER_FD, F_SETFL, O_RDWR | O_NONBLOCK) < 0 ? -errno : peer_add(&w, STARTER_FD);
     if (r == 0)
         r = loop_run(w.loop);
     if (r < 0)
-        fprintf(stderr, "cella-warden: %s\n", strerror(-r));
+        dprintf(report, "cella-warden: %s\n", strerror(-r));
     if (!w.ended && w.arrows_done)
         arrows_undo(&w, 0);
     return r < 0 ? 125 : 0;

@@ -40,9 +40,17 @@ struct sink_slot {
     struct option_set *options;
 };
 
+/* The host table as one plugin gets it, so that what runs later in its name can be named. */
+struct plugin_host {
+    struct cella_host table;
+    struct warden *warden;
+    struct plugin **plugin; /* NULL: sinks, deciders, probes; they get no callbacks */
+};
+
 struct warden {
     struct loop *loop;
-    struct cella_host host;
+    struct plugin_host plain, backend_host, enforcer_host;
+    struct host_call *host_calls; /* watches and timers of plugins */
     const char *config_file;
     struct config *config;
     const struct config_class *class;
@@ -56,6 +64,8 @@ struct warden {
     int slot_fd, userns_fd, netns_fd, uplink_fd, agent_fd;
     int log_fd; /* warden.log */
     size_t log_bytes;
+    unsigned log_told; /* plugin.log events so far */
+    int log_telling;
     json_t *cell; /* cell.json */
 
     struct plugin *backend_plugin, *enforcer_plugin;
@@ -138,6 +148,7 @@ void create_cell_undo(struct warden *w);
 
 /* host.c - the host table of this process, sinks, audit consequences */
 void host_init(struct warden *w);
+void host_calls_drop(struct warden *w, const struct plugin_host *h);
 int sinks_load(const struct config *c, struct sink_slot **ret_slots, size_t *ret_n,
                struct audit_sink **ret_sinks, struct cella_error *err);
 const char *helper_path(const char *name);
@@ -186,6 +197,8 @@ int exec_merge(struct warden *w, const uint8_t *fields, size_t len, struct buf *
 int exec_from_request(struct warden *w, struct buf *ret);
 
 /* Audit, with the fail-closed consequence applied: 0 or -errno (then the cell is being stopped). */
+#define warden_log(w, level, topic, ...)                                                           \
+    (w)->plain.table.log((w)->plain.table.ctx, (level), (topic), __VA_ARGS__)
 #define warden_audit(w, err, ...) warden_audited((w), audit_emit((w)->audit, (err), __VA_ARGS__))
 int warden_audited(struct warden *w, int r);
 int warden_save(struct warden *w);
