@@ -71,17 +71,16 @@ static int read_result(int fd, struct unpack_result *ret)
     return 0;
 }
 
-static int report(const struct unpack_result *res, struct cella_error *err)
+/* The child read a hostile archive: its words are bounded and lose what could act on a terminal. */
+static int report(struct unpack_result *res, struct cella_error *err)
 {
-    auto_buf struct buf b = BUF_INIT;
-    size_t n = strnlen(res->message, sizeof(res->message) - 1);
+    size_t n = strnlen(res->message, sizeof(res->message) - 1), i;
     int code = res->code < 0 && res->code > -4096 ? res->code : -EIO;
 
-    buf_json_string(&b, res->message, n);
-    if (b.oom)
-        return fail(err, -ENOMEM, "out of memory");
-    /* without the quotes: a clean message reads as it was written */
-    return fail(err, code, "%.*s", (int)(b.len - 2), b.ptr + 1);
+    for (i = 0; i < n; i++)
+        if ((unsigned char)res->message[i] < 0x20 || res->message[i] == 0x7f)
+            res->message[i] = '?';
+    return fail(err, code, "%.*s", (int)n, res->message);
 }
 
 int unpack_spawn(int fd, int rootfd, const struct unpack_limits *limits, uint8_t ret_sha256[32],
