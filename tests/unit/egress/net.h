@@ -35,6 +35,7 @@ struct world {
     struct seen seen[8192];
     size_t n_seen;
     int emit_result;
+    const char *setup; /* instead of the built cella-gate-setup */
     struct cella_host host;
     const struct cella_enforcer_ops *ops;
 };

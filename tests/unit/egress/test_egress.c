@@ -529,6 +529,42 @@ static void test_apply(void **state)
     forget_events();
 }
 
+/* The kernel step of a change fails: what both policies allow is in force, and nothing else. */
+static void test_apply_fails(void **state)
+{
+    static const char narrow[] =
+        "{\"version\":1,\"allow\":["
+        "{\"id\":\"n\",\"cidr\":\"203.0.113.11/32\",\"ports\":[80],\"layer\":\"raw\"},"
+        "{\"id\":\"o\",\"cidr\":\"198.51.100.7/32\",\"ports\":[443],\"layer\":\"raw\"}]}";
+    struct target old = {"203.0.113.10", 80, "x", 0}, new = {"198.51.100.7", 443, "x", 0},
+                  both = {"203.0.113.11", 80, "x", 0};
+    char path[] = "/tmp/cella-test-XXXXXX";
+    struct cella_attached at = {0};
+    struct cella_applied done = {0};
+    void *cell;
+    int fd = mkstemp(path), conns;
+    pid_t flow;
+
+    (void)state;
+    close(fd);
+    unlink(path);
+    assert_int_equal(symlink(BUILD_ROOT "/cella-gate-setup", path), 0);
+    world.setup = path;
+    cell = attach_cell(0, ALLOW_WIDE, &at);
+    world.setup = NULL;
+    unlink(path); /* the helper is gone when it is needed again */
+    flow = start_flow();
+    assert_true(apply(cell, narrow, 2, &done) < 0);
+    assert_int_equal(wait_child(flow), ECONNRESET);
+    conns = world.sinks->conns;
+    assert_int_not_equal(in_ns(world.cell_ns[0], probe_echo, &old), 0);
+    assert_int_not_equal(in_ns(world.cell_ns[0], probe_echo, &new), 0);
+    assert_int_equal(world.sinks->conns, conns);
+    assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &both), 0);
+    world.ops->detach(cell);
+    forget_events();
+}
+
 static void test_phases(void **state)
 {
     static const char doc[] = "{\"version\":1,\"active\":\"install\",\"phases\":{\"install\":{"
@@ -970,6 +1006,7 @@ int main(void)
         cmocka_unit_test(test_dns),
         cmocka_unit_test(test_neighbour),
         cmocka_unit_test(test_apply),
+        cmocka_unit_test(test_apply_fails),
         cmocka_unit_test(test_phases),
         cmocka_unit_test(test_gate_killed),
         cmocka_unit_test(test_unrecorded_flow),
