@@ -86,7 +86,7 @@ static void add_chains(struct buf *b, uint32_t slot)
              "  set hard { type ipv4_addr; flags interval; auto-merge; }\n"
              "  set allow { typeof ip daddr . tcp dport; flags interval; }\n"
              "  set special { type ipv4_addr; flags interval;\n"
-             "    elements = { 0.0.0.0/8, 127.0.0.0/8, 224.0.0.0-255.255.255.255 } }\n"
+             "    elements = { 0.0.0.0/8, 127.0.0.0/8, 224.0.0.0/4, 255.255.255.255 } }\n"
              "  chain deny {\n"
              "    counter log group %d snaplen 128 queue-threshold 1\n"
              "    ip daddr @special drop\n"

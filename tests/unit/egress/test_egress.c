@@ -184,7 +184,8 @@ static void test_tcp_negatives(void **state)
         {"10.200.0.6", 80, "hard_deny"},      /* next cell's address */
         {"192.168.1.1", 80, "hard_deny"},     {"172.16.0.1", 80, "hard_deny"},
         {"100.64.0.1", 80, "hard_deny"},      {"100.100.100.200", 80, "hard_deny"},
-        {"192.0.0.192", 80, "hard_deny"},     {"198.18.0.1", 80, "hard_deny"},
+        {"192.0.0.192", 80, "hard_deny"},     {"240.0.0.1", 80, "hard_deny"},
+        {"255.255.255.254", 80, "hard_deny"}, {"198.18.0.1", 80, "hard_deny"},
         {"8.8.4.4", 80, "hard_deny"}, /* an address of the uplink, and a rule that covers it */
         {"203.0.113.10", 25, "hard_deny"},    {"203.0.113.10", 853, "no_rule"},
         {"203.0.113.10", 443, "no_rule"},     {"203.0.113.10", 65535, "no_rule"},
