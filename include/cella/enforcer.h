@@ -67,7 +67,12 @@ struct cella_attached {
     uint64_t gate_pid;      /* 0 = none */
     int32_t borrow_exit_fd; /* readable when the gate has died; -1 = none. Valid until detach */
     uint32_t reserved1;
+    /* PEM of this cell's certificate authority, at most CELLA_CA_PEM_MAX bytes: certificates, never
+       a key. The core makes the cell trust it. Valid until detach. Empty: no rule of the policy
+       looks inside TLS. */
+    struct cella_span ca_pem;
 };
+#define CELLA_CA_PEM_MAX 65536
 
 struct cella_applied {
     struct cella_hdr hdr; /* CELLA_KIND_APPLIED */

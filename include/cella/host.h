@@ -57,6 +57,15 @@ struct cella_host {
     /* Absolute path of a helper program that came with cella ("cella-gate"), for exec; NULL if
        there is none of that name. Static storage. */
     const char *(*helper_path)(void *ctx, const char *name);
+
+    /* The value of a secret, asked of the configured providers in order; the first that knows the
+       name answers. `purpose` says what for ("inject:<rule id>") and goes into the audit with the
+       name; the value never does. Returns the length; no NUL is added. `buf` should be locked in
+       memory and kept out of core dumps, and must be wiped after use. -ENOENT no provider has it,
+       -ENOTSUP no provider is configured, -EACCES not for this purpose, -ENOBUFS `cap` is too
+       small. On failure nothing of a value is left in `buf`. */
+    int64_t (*secret)(void *ctx, const char *name, const char *purpose, char *buf, uint64_t cap,
+                      struct cella_error *err);
 };
 
 #define CELLA_HOST_HAS(host, op)                                                                   \
