@@ -55,6 +55,7 @@ enum ctl_type {
     CTL_PUBLISHED, /* gate: tx = flows killed, gen */
     CTL_FLUSH,     /* plugin: say everything you know now; count = 1: and end every flow */
     CTL_FLUSHED,
+    CTL_ENGINE, /* plugin: fd {the gate's end of engine.h}; without fd: there is no engine any more */
     CTL_TYPES
 };
 
@@ -72,6 +73,16 @@ enum ctl_reason {
     REASON_POLICY_CHANGED,
     REASON_BROKER_DOWN,
     REASON_UPSTREAM,
+    REASON_SNI_MISSING,
+    REASON_SNI_MISMATCH,
+    REASON_NOT_TLS,
+    REASON_RESOLVED_PRIVATE,
+    REASON_NAME_INVALID,
+    REASON_DNS_SUSPECT,
+    REASON_HOST_MISMATCH,
+    REASON_METHOD_PATH,
+    REASON_CREDENTIAL_MISMATCH,
+    REASON_PLACEHOLDER_MISSING,
     REASONS
 };
 

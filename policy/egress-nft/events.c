@@ -30,6 +30,16 @@ static const char *const reasons[REASONS] = {
     [REASON_POLICY_CHANGED] = "policy_changed",
     [REASON_BROKER_DOWN] = "broker_down",
     [REASON_UPSTREAM] = "upstream_failed",
+    [REASON_SNI_MISSING] = "sni_missing",
+    [REASON_SNI_MISMATCH] = "sni_mismatch",
+    [REASON_NOT_TLS] = "not_tls",
+    [REASON_RESOLVED_PRIVATE] = "resolved_private",
+    [REASON_NAME_INVALID] = "name_invalid",
+    [REASON_DNS_SUSPECT] = "dns_suspect",
+    [REASON_HOST_MISMATCH] = "host_mismatch",
+    [REASON_METHOD_PATH] = "method_path",
+    [REASON_CREDENTIAL_MISMATCH] = "credential_mismatch",
+    [REASON_PLACEHOLDER_MISSING] = "placeholder_missing",
 };
 
 static const char *proto_name(uint32_t proto, char buf[8])
