@@ -81,7 +81,7 @@ static void on_closed(void *ctx, int code, const char *why)
 
 static const struct link_events events = {on_hello, on_closed};
 
-static int start_as_init(struct cell *c, int sock)
+static int start_as_init(struct cell *c, int sock, int host_end)
 {
     int ready[2], go[2];
     char b;
@@ -89,8 +89,10 @@ static int start_as_init(struct cell *c, int sock)
     if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0)
         return -errno;
     c->pid = fork();
-    if (c->pid == 0)
+    if (c->pid == 0) {
+        close(host_end); /* it never execs: the agent would not see the host go */
         outer(sock, ready[1], go[0]);
+    }
     close(ready[1]);
     if (read(ready[0], &b, 1) != 1)
         return -EPERM;
@@ -114,7 +116,7 @@ int cell_start(struct cell *c, int as_init)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
         return -errno;
     if (as_init) {
-        r = start_as_init(c, sv[1]);
+        r = start_as_init(c, sv[1], sv[0]);
     } else {
         c->pid = c->agent = fork();
         if (c->pid == 0)
