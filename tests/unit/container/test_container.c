@@ -92,6 +92,9 @@ static void test_nothing_inherited(void **state)
     assert_string_equal(text(), "0 1 2 3 ");
     assert_int_equal(ask("host"), 0);
     assert_string_equal(text(), "probe");
+    assert_int_equal(ask("call %d 0", SYS_getsid), 1); /* a session of its own */
+    assert_true(ask("get /sys/class/net/lo/flags") > 0);
+    assert_string_equal(text(), "0x9|"); /* loopback is up */
     assert_int_equal(ask("nnp"), 1);
     assert_int_equal(ask("caps CapBnd"), 0x1eb);
     assert_int_equal(ask("caps CapEff"), 0x1eb);
