@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     int r, report = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10); /* 1 and 2 become a plugin's */
 
     warden_init(&w);
-    umask(077);
+    umask(022);
     if (parse_args(argc, argv, &w.config_file) < 0 || fcntl(STARTER_FD, F_SETFD, FD_CLOEXEC) < 0) {
         fprintf(stderr, "cella-warden: started by cella only: needs [--config FILE] and a socket "
                         "as descriptor 3\n");
