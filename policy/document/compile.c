@@ -33,9 +33,11 @@ struct sweep {
     size_t n_cuts;
     int ceiling;
     uint64_t work;
-    size_t cap;
-    struct policy_table *out;
-    struct buf ids;
+    size_t n_entries;
+    struct policy_entry last; /* not yet handed over: the next may extend it */
+    int has_last;
+    uint16_t base; /* number of the phase's first rule */
+    struct policy_builder *out;
 };
 
 static int item_order(const void *pa, const void *pb)
@@ -59,31 +61,70 @@ static int u32_order(const void *pa, const void *pb)
     return *a < *b ? -1 : *a > *b;
 }
 
-/* Takes the rules of one phase; `prefix` marks the operator's. */
-static void take(struct sweep *s, const struct document_phase *phase, int operator_layer)
+/* The port ranges of the rule that begins at `r`, sorted and disjoint. */
+static size_t merged_ports(const struct document_rule *r, size_t n, struct policy_ports *out)
 {
-    uint16_t base = (uint16_t)s->out->head.n_rules;
-    size_t i;
+    size_t i, j, kept = 0;
+
+    for (i = 0; i < n; i++) {
+        struct policy_ports p = {r[i].port_lo, r[i].port_hi};
+        for (j = i; j > 0 && out[j - 1].lo > p.lo; j--)
+            out[j] = out[j - 1];
+        out[j] = p;
+    }
+    for (i = 0; i < n; i++) {
+        if (kept && out[i].lo <= out[kept - 1].hi + 1u) {
+            if (out[i].hi > out[kept - 1].hi)
+                out[kept - 1].hi = out[i].hi;
+        } else {
+            out[kept++] = out[i];
+        }
+    }
+    return kept;
+}
+
+static void take_rule(struct sweep *s, const struct document_rule *r, size_t n, int stratum)
+{
+    struct policy_ports ports[POLICY_LIST_MAX];
+    char id[POLICY_ID_MAX + 1];
+    struct policy_rule p = {.id = id,
+                            .host = "",
+                            .ports = ports,
+                            .n_ports = (uint16_t)merged_ports(r, n, ports),
+                            .stratum = (uint8_t)stratum,
+                            .verdict = r->deny ? POLICY_DENY : POLICY_ALLOW,
+                            .proto = POLICY_TCP};
+
+    if (stratum)
+        snprintf(id, sizeof(id), "operator.%.54s", r->id);
+    else
+        snprintf(id, sizeof(id), "%s", r->id);
+    policy_builder_rule(s->out, &p);
+}
+
+/* Takes the rules of one phase; `stratum` 1 marks the operator's. */
+static void take(struct sweep *s, const struct document_phase *phase, int stratum)
+{
+    size_t i, first = 0;
 
     for (i = 0; i < phase->n_rules; i++) {
         const struct document_rule *r = &phase->rules[i];
         struct item *it = &s->items[s->n_items++];
-        *it = (struct item){r->lo, r->hi, r->port_lo, r->port_hi, (uint16_t)(base + r->order), 0};
-        if (operator_layer)
+        *it =
+            (struct item){r->lo, r->hi, r->port_lo, r->port_hi, (uint16_t)(s->base + r->order), 0};
+        if (stratum)
             it->rank = r->deny ? CEILING_DENY : CEILING_ALLOW;
         else
             it->rank = r->deny ? DOC_DENY : DOC_ALLOW;
         s->cuts[s->n_cuts++] = it->lo;
         s->cuts[s->n_cuts++] = (uint64_t)it->hi + 1;
-        if (i && phase->rules[i - 1].order == r->order)
+        if (i + 1 < phase->n_rules && phase->rules[i + 1].order == r->order)
             continue;
-        if (operator_layer)
-            buf_addf(&s->ids, "operator.%.50s", r->id);
-        else
-            buf_addf(&s->ids, "%s", r->id);
-        buf_add(&s->ids, "", 1);
-        s->out->head.n_rules++;
+        take_rule(s, &phase->rules[first], i + 1 - first, stratum);
+        first = i + 1;
     }
+    if (phase->n_rules)
+        s->base = (uint16_t)(s->base + phase->rules[phase->n_rules - 1].order + 1);
 }
 
 /* Keeps `active` the items that cover all of the slab that begins at `at`. */
@@ -123,27 +164,22 @@ static int judge(const struct sweep *s, uint32_t port, struct policy_entry *e)
     return 1;
 }
 
+/* Adjacent port ranges with one verdict become one entry. */
 static int keep(struct sweep *s, const struct policy_entry *e)
 {
-    struct policy_table *t = s->out;
-    struct policy_entry *last = t->head.n_entries ? &t->entries[t->head.n_entries - 1] : NULL;
+    struct policy_entry *last = &s->last;
 
-    if (last && last->lo == e->lo && last->rule == e->rule && last->verdict == e->verdict &&
+    if (s->has_last && last->lo == e->lo && last->rule == e->rule && last->verdict == e->verdict &&
         last->port_hi + 1u == e->port_lo) {
         last->port_hi = e->port_hi;
         return 0;
     }
-    if (t->head.n_entries == POLICY_ENTRIES_MAX)
+    if (s->n_entries++ == POLICY_ENTRIES_MAX)
         return -E2BIG;
-    if (t->head.n_entries == s->cap) {
-        size_t cap = s->cap ? s->cap * 2 : 64;
-        struct policy_entry *grown = realloc(t->entries, cap * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        t->entries = grown;
-        s->cap = cap;
-    }
-    t->entries[t->head.n_entries++] = *e;
+    if (s->has_last)
+        policy_builder_entry(s->out, 0, last);
+    s->last = *e;
+    s->has_last = 1;
     return 0;
 }
 
@@ -188,24 +224,6 @@ static int sweep_run(struct sweep *s)
     return r;
 }
 
-static int finish_ids(struct sweep *s)
-{
-    struct policy_table *t = s->out;
-    uint32_t i;
-    char *p;
-
-    if (s->ids.oom)
-        return -ENOMEM;
-    t->ids = steal_ptr(&s->ids.ptr);
-    t->head.ids_len = (uint32_t)s->ids.len;
-    t->id = calloc(t->head.n_rules + 1u, sizeof(*t->id));
-    if (!t->id)
-        return -ENOMEM;
-    for (i = 0, p = t->ids; i < t->head.n_rules; i++, p += strlen(p) + 1)
-        t->id[i] = p;
-    return 0;
-}
-
 static int run(struct sweep *s, const struct document_phase *phase,
                const struct document_phase *limit)
 {
@@ -224,34 +242,41 @@ static int run(struct sweep *s, const struct document_phase *phase,
         take(s, limit, 1);
     if (r == 0)
         r = sweep_run(s);
-    if (r == 0)
-        r = finish_ids(s);
+    if (r == 0 && s->has_last)
+        policy_builder_entry(s->out, 0, &s->last);
     free(s->items);
     free(s->active);
     free(s->cuts);
     free(s->ports);
-    buf_fini(&s->ids);
     return r;
 }
 
 int document_compile(const struct document *d, size_t phase, const struct document *ceiling,
                      uint64_t generation, struct policy_table *ret, struct cella_error *err)
 {
-    struct policy_table t = {.head = {.magic = POLICY_MAGIC, .generation = generation}};
-    struct sweep s = {.out = &t, .ids = BUF_INIT, .ceiling = ceiling != NULL};
-    int r;
+    struct policy_head head = {.generation = generation,
+                               .n_strata = ceiling ? 2 : 1,
+                               .dns = {.types = POLICY_DNS_A | POLICY_DNS_AAAA}};
+    struct sweep s = {.out = policy_builder_new(&head), .ceiling = ceiling != NULL};
+    struct policy_table t = {0};
+    int r = s.out ? 0 : -ENOMEM, finished = 0;
 
-    r = run(&s, phase < d->n_phases ? &d->phases[phase] : NULL,
-            ceiling && ceiling->active < ceiling->n_phases ? &ceiling->phases[ceiling->active]
-                                                           : NULL);
-    if (r < 0) {
-        policy_table_fini(&t);
-        return r == -E2BIG ? fail(err, r,
-                                  "the rules overlap so much that the policy expands beyond %u "
-                                  "entries; write fewer or disjoint rules",
-                                  POLICY_ENTRIES_MAX)
-                           : fail(err, r, "out of memory while compiling the policy");
+    if (r == 0)
+        r = run(&s, phase < d->n_phases ? &d->phases[phase] : NULL,
+                ceiling && ceiling->active < ceiling->n_phases ? &ceiling->phases[ceiling->active]
+                                                               : NULL);
+    if (s.out)
+        finished = policy_builder_finish(s.out, &t);
+    if (r == 0 && finished == 0) {
+        *ret = t;
+        return 0;
     }
-    *ret = t;
-    return 0;
+    policy_table_fini(&t);
+    r = r < 0 ? r : finished;
+    return r == -E2BIG
+               ? fail(err, r,
+                      "the rules overlap so much that the policy expands beyond %u entries; write "
+                      "fewer or disjoint rules",
+                      POLICY_ENTRIES_MAX)
+               : fail(err, r, "compiling the policy: %s", strerror(-r));
 }

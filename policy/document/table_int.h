@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * table_int - what the files of the compiled policy share among themselves.
+ *
+ * table.c  networks, algebra    names.c  rules by name    path.c  request paths
+ * wire.c   building, saving, loading    hard.c  the hard-deny set
+ */
+#ifndef CELLA_POLICY_TABLE_INT_H
+#define CELLA_POLICY_TABLE_INT_H
+
+#include "table.h"
+
+/* ---- path.c ---- */
+#define POLICY_PATH_MAX 8192u
+/* The one spelling that patterns are compared with; the query is cut. -EINVAL when ambiguous. */
+int policy_path_canon(const char *path, char out[POLICY_PATH_MAX]);
+/* 1: canonical `path` matches: exact, "*" for one segment, "/" "**" at the end for all below. */
+int policy_path_match(const char *pattern, const char *path);
+/* NULL, or what is wrong with a pattern. */
+const char *policy_path_pattern(const char *pattern);
+
+/* ---- names.c ---- */
+/* 1: `host` is what policy_name_canon gives, or for POLICY_SUFFIX such a name or one label. */
+int policy_host_valid(const char *host, int kind);
+/* Fills t->index. 0 or -ENOMEM. */
+int policy_index_build(struct policy_table *t);
+
+#endif
