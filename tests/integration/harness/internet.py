@@ -10,6 +10,7 @@ IPv6, including 169.254.169.254, 10.0.0.0/8 and 8.8.8.8. What reaches [world] is
 packet by a sniffer on the wire, each TCP connection with its original destination and byte count. The
 loopback of [uplink] is sniffed as well. TCP ports: 9 discards, 19 sends without end, others echo.
 """
+import contextlib
 import selectors
 import socket
 import struct
@@ -70,6 +71,7 @@ def _parse(where, raw):
 class Connection:
     def __init__(self, dst, port):
         self.dst, self.port, self.received, self.sent, self.closed = dst, port, 0, 0, False
+        self.pending, self.ending = b"", False
 
     def __repr__(self):
         return f"{self.dst}:{self.port} received {self.received} sent {self.sent}{' closed' if self.closed else ''}"
@@ -184,16 +186,26 @@ class Internet:
         self._selector.register(peer, both if port == 19 else selectors.EVENT_READ, ("talk", connection))
 
     def _on_talk(self, sock, connection, events):
+        c = connection
         if events & selectors.EVENT_READ:
             data = sock.recv(65536)
-            if not data:
-                self._drop(sock, connection)
-                return
-            connection.received += len(data)
-            if connection.port not in (9, 19):
-                connection.sent += sock.send(data)
-        if events & selectors.EVENT_WRITE:
-            connection.sent += sock.send(b"x" * 65536)
+            c.received += len(data)
+            c.ending |= not data
+            if c.port not in (9, 19):
+                c.pending += data
+        if c.port == 19:
+            c.pending = b"x" * 65536
+        if c.pending and not (c.port == 19 and c.ending):
+            with contextlib.suppress(BlockingIOError):
+                done = sock.send(c.pending)
+                c.sent += done
+                c.pending = c.pending[done:]
+        if c.ending and (not c.pending or c.port == 19):
+            self._drop(sock, c)
+            return
+        # What cannot be sent at once is kept, and no more is read until it is gone.
+        wanted = selectors.EVENT_WRITE if c.pending else selectors.EVENT_READ
+        self._selector.modify(sock, wanted | (selectors.EVENT_READ if c.port == 19 else 0), ("talk", c))
 
     # ---- what the tests ask
 
