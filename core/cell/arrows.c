@@ -12,8 +12,6 @@
 #include "nspair.h"
 #include "warden.h"
 
-#define POLICY_MAX (1u << 20)
-
 struct arrow {
     const char *stage;
     int (*go)(struct warden *w, struct cella_error *err);
@@ -174,39 +172,6 @@ static void select_undo(struct warden *w)
 
 /* ---- policy ---- */
 
-static int policy_text(struct warden *w, struct cella_error *err)
-{
-    const struct config_policy *p;
-    int r;
-
-    w->policy_name = w->req.policy_file ? w->req.policy_file
-                     : w->req.policy    ? w->req.policy
-                                        : w->class->policy;
-    if (w->req.policy_file) {
-        r = read_file_at(AT_FDCWD, w->req.policy_file, POLICY_MAX, &w->policy_text, NULL);
-        return r < 0 ? fail(err, r, "policy file %s: %s", w->req.policy_file, strerror(-r)) : 0;
-    }
-    if (!strcmp(w->policy_name, "none") || !strcmp(w->policy_name, "deny")) {
-        w->policy_text = strdup("");
-        return w->policy_text ? 0 : fail(err, -ENOMEM, "policy: out of memory");
-    }
-    p = config_policy_find(w->config, w->policy_name);
-    if (!p)
-        return fail(err, -ENOENT,
-                    "policy \"%s\": not \"none\", \"deny\", a policy of the config, or a file",
-                    w->policy_name);
-    w->policy_text = strdup(p->document);
-    return w->policy_text ? 0 : fail(err, -ENOMEM, "policy: out of memory");
-}
-
-static struct cella_policy policy_struct(const struct warden *w)
-{
-    return (struct cella_policy){.hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY),
-                                 .name = w->policy_name,
-                                 .document = {w->policy_text, strlen(w->policy_text)},
-                                 .generation = w->generation};
-}
-
 /* The configured enforcer, else the one in tree. */
 static int enforcer_find(struct warden *w, struct cella_error *err)
 {
@@ -232,7 +197,7 @@ static int enforcer_find(struct warden *w, struct cella_error *err)
 static int policy_go(struct warden *w, struct cella_error *err)
 {
     struct cella_policy policy;
-    int r = policy_text(w, err);
+    int r = policy_find(w, err);
 
     if (r == 0)
         r = enforcer_find(w, err);
@@ -240,11 +205,11 @@ static int policy_go(struct warden *w, struct cella_error *err)
         r = catalog_options(w->config, w->enforcer_plugin, NULL, &w->enforcer_options, err);
     if (r < 0)
         return r;
-    w->generation = 1;
-    policy = policy_struct(w);
-    json_object_set_new(w->cell, "policy", json_string(w->policy_name));
+    w->generation = w->generation_last = 1;
+    policy = policy_struct(&w->policy, w->generation);
     json_object_set_new(w->cell, "enforcer_path", json_string(w->enforcer_plugin->path));
-    return enforcer_check(w->enforcer_plugin, &policy, err);
+    r = enforcer_check(w->enforcer_plugin, &policy, err);
+    return r < 0 ? r : policy_record(w, err);
 }
 
 static void policy_undo(struct warden *w)
@@ -254,8 +219,7 @@ static void policy_undo(struct warden *w)
     host_calls_drop(w, &w->enforcer_host);
     plugin_unload(w->enforcer_plugin);
     w->enforcer_plugin = NULL;
-    free(w->policy_text);
-    w->policy_text = NULL;
+    policy_text_fini(&w->policy);
 }
 
 /* ---- admit ---- */
@@ -283,7 +247,7 @@ static int ask(struct warden *w, struct decider *chain, size_t n, struct cella_e
     attribute(at, &q.n_attributes, "backend", w->backend_plugin->name);
     attribute(at, &q.n_attributes, "strength", strength_name(w->probe.probe.strength));
     attribute(at, &q.n_attributes, "image", w->req.image ? w->req.image : w->class->image);
-    attribute(at, &q.n_attributes, "policy", w->policy_name);
+    attribute(at, &q.n_attributes, "policy", w->policy.name);
     attribute(at, &q.n_attributes, "user", w->req.user);
     attribute(at, &q.n_attributes, "argv", argv);
     deciders_decide(chain, n, &q, &v, &who);
@@ -413,7 +377,7 @@ static void gate_exited(void *data, int fd, uint32_t ready)
 
 static int attach_go(struct warden *w, struct cella_error *err)
 {
-    struct cella_policy policy = policy_struct(w);
+    struct cella_policy policy = policy_struct(&w->policy, w->generation);
     struct cella_attach attach = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
                                   .cell_id = w->dir.id,
                                   .link = CELLA_LINK_NETNS,
@@ -429,7 +393,7 @@ static int attach_go(struct warden *w, struct cella_error *err)
         return r < 0 ? r : fail(err, -ENOMEM, "attach: out of memory");
     attach.scratch = scratch;
     attach.borrow_uplink_fd = w->uplink_fd;
-    if (!strcmp(w->policy_name, "none"))
+    if (!strcmp(w->policy.name, "none"))
         attach.link = CELLA_LINK_NONE;
     else if (w->probe.probe.net_need == CELLA_NET_TAP)
         attach.link = CELLA_LINK_TAP;
@@ -442,9 +406,8 @@ static int attach_go(struct warden *w, struct cella_error *err)
         loop_watch(w->loop, w->attached.borrow_exit_fd, CELLA_FD_IN, gate_exited, w);
     json_object_set_new(w->cell, "address", json_string(w->attached.address));
     json_object_set_new(w->cell, "gate_pid", json_integer((json_int_t)w->attached.gate_pid));
-    json_object_set_new(w->cell, "generation", json_integer((json_int_t)w->generation));
     return warden_audit(w, err, "net.attach", "s:enforcer", w->enforcer_plugin->name, "s:policy",
-                        w->policy_name, "s:link", attach.link == CELLA_LINK_NONE ? "none" : "l3",
+                        w->policy.name, "s:link", attach.link == CELLA_LINK_NONE ? "none" : "l3",
                         "s:address", w->attached.address, "i:gen", (int64_t)w->generation, NULL);
 }
 

@@ -146,7 +146,7 @@ static json_t *created_json(struct warden *w)
 
     for (i = 0; i < ARRAY_LEN(members); i++)
         if ((v = json_object_get(w->cell, members[i])))
-            json_object_set(o, members[i], v);
+            json_object_set(o, members[i], json_is_object(v) ? json_object_get(v, "name") : v);
     return o;
 }
 
@@ -311,6 +311,28 @@ static int call_method(struct peer *p, json_t *args, const struct pending *from,
     return 0;
 }
 
+static int call_policy(struct peer *p, json_t *args, const struct pending *from,
+                       struct cella_error *err)
+{
+    json_t *result = NULL;
+    int r = policy_change(p->warden, args, &result, err);
+
+    if (r == 0)
+        peer_reply_ok(p->warden, from, result);
+    return r;
+}
+
+static int call_phase(struct peer *p, json_t *args, const struct pending *from,
+                      struct cella_error *err)
+{
+    json_t *result = NULL;
+    int r = policy_phase(p->warden, args, &result, err);
+
+    if (r == 0)
+        peer_reply_ok(p->warden, from, result);
+    return r;
+}
+
 static int waiter_add(struct warden *w, const struct pending *from, struct cella_error *err)
 {
     if (w->n_waiters == ARRAY_LEN(w->waiters))
@@ -368,7 +390,8 @@ static const struct call {
     {"create", 1, call_create},   {"start", 0, call_start},   {"lease", 1, call_lease},
     {"pause", 0, call_pause},     {"resume", 0, call_resume}, {"stats", 0, call_stats},
     {"inspect", 0, call_inspect}, {"call", 0, call_method},   {"wait", 0, call_wait},
-    {"stop", 0, call_stop},       {"rm", 0, call_rm},
+    {"stop", 0, call_stop},       {"rm", 0, call_rm},         {"policy", 0, call_policy},
+    {"phase", 0, call_phase},
 };
 
 static void dispatch_call(struct peer *p, uint32_t id, json_t *message)

@@ -47,6 +47,15 @@ struct plugin_host {
     struct plugin **plugin; /* NULL: sinks, deciders, probes; they get no callbacks */
 };
 
+/* A policy's text and what it says of itself; all strings owned. */
+struct policy_text {
+    char *name; /* built-in, of the config, or a file */
+    char *text;
+    int64_t revision; /* 0 = it has none */
+    char phase[64];   /* "" = nameless */
+    char sha256[65];  /* of text */
+};
+
 struct warden {
     struct loop *loop;
     struct plugin_host plain, backend_host, enforcer_host;
@@ -76,9 +85,9 @@ struct warden {
     struct cella_attached attached;
     struct cella_started started;
     int enforcer_on;
-    const char *policy_name;
-    char *policy_text; /* owned */
-    uint64_t generation;
+    struct policy_text policy;
+    uint64_t generation, generation_last; /* in force; highest the enforcer has seen */
+    char policy_trouble[512];             /* why the last change is not in force; "" = it is */
 
     struct sink_slot *sinks;
     size_t n_sinks;
@@ -141,6 +150,15 @@ int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage),
                struct cella_error *err);
 #define ARROWS_AUDIT 3 /* config, store, audit: what the end of a cell still needs */
 void arrows_undo(struct warden *w, size_t until);
+
+/* policy.c */
+int policy_find(struct warden *w, struct cella_error *err);
+struct cella_policy policy_struct(const struct policy_text *p, uint64_t generation);
+void policy_text_fini(struct policy_text *p);
+int policy_record(struct warden *w, struct cella_error *err);
+/* The calls of that name. *ret: new reference. */
+int policy_change(struct warden *w, json_t *args, json_t **ret, struct cella_error *err);
+int policy_phase(struct warden *w, json_t *args, json_t **ret, struct cella_error *err);
 
 /* create.c */
 int create_cell(struct warden *w, struct cella_error *err);

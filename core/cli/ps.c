@@ -61,7 +61,7 @@ static int each_cell(void *ctx, const struct cell_info *info)
     column(json_str(info->json, "class"), 12);
     column(json_str(info->json, "backend"), 12);
     column(json_str(info->json, "strength"), 12);
-    column(json_str(info->json, "policy"), 12);
+    column(json_str(json_object_get(info->json, "policy"), "name"), 12);
     puts(age);
     return 0;
 }
