@@ -45,6 +45,9 @@ static const struct op_info enforcer_ops[] = {
     OP(cella_enforcer_ops, apply, "refused with EOPNOTSUPP"),
     OP(cella_enforcer_ops, phase, "refused with EOPNOTSUPP"),
     OP(cella_enforcer_ops, report, "nothing to report"),
+    OP(cella_enforcer_ops, expect, "refused with EOPNOTSUPP"),
+    OP(cella_enforcer_ops, reach_begin, "refused with EOPNOTSUPP"),
+    OP(cella_enforcer_ops, reach_end, "refused with EOPNOTSUPP"),
 };
 
 static const struct op_info decider_ops[] = {

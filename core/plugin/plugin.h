@@ -124,6 +124,17 @@ int enforcer_phase(struct enforcer *e, const char *phase, uint64_t generation,
                    struct cella_applied *ret, struct cella_error *err);
 int enforcer_report(struct enforcer *e, void *ctx, void (*flow)(void *, const struct cella_flow *),
                     struct cella_error *err);
+/* reach.c. Rows are checked copies: every string is set, printable, bounded. */
+int enforcer_expect(struct enforcer *e, void *ctx,
+                    void (*row)(void *ctx, const struct cella_reach_row *row),
+                    struct cella_error *err);
+int enforcer_reach_begin(struct enforcer *e, const struct cella_reach *reach,
+                         struct cella_error *err);
+int enforcer_reach_end(struct enforcer *e, void *ctx,
+                       void (*seen)(void *ctx, const struct cella_reach_seen *seen),
+                       struct cella_error *err);
+/* Build id of the loaded object in hex, "" when it has none. `ret` holds at least 65 bytes. */
+void plugin_build_id(const struct plugin *p, char ret[65]);
 void enforcer_detach(struct enforcer *e);
 int enforcer_reap(struct plugin *p, const struct cella_host *host, const struct cella_reap *reap,
                   struct cella_error *err);

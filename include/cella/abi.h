@@ -81,7 +81,10 @@ enum cella_kind {
     CELLA_KIND_RECORD = 80,
     CELLA_KIND_SECRET_QUERY = 81,
     CELLA_KIND_OPTIONS = 82,
-    CELLA_KIND_SNAPSHOT = 83
+    CELLA_KIND_SNAPSHOT = 83,
+    CELLA_KIND_REACH = 84,
+    CELLA_KIND_REACH_ROW = 85,
+    CELLA_KIND_REACH_SEEN = 86
 };
 
 /* The first 16 bytes of every struct that crosses. Frozen for ever. */

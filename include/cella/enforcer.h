@@ -9,7 +9,7 @@
  * enforcer or its helper dies, nothing passes. detach() closes everything. The enforcer never
  * trusts anything inside the cell's namespaces.
  *
- * Lifecycle: probe*; attach -> ATTACHED; apply, phase, report any number of times; detach (last
+ * Lifecycle: probe*; attach -> ATTACHED; apply, phase, report, expect, reach_begin and reach_end any number of times; detach (last
  * call on self); reap (no instance).
  *
  * Every attempt, denied or allowed, is one event through host->emit:
@@ -91,6 +91,61 @@ struct cella_flow {
     uint64_t tx_bytes, rx_bytes; /* from and to the cell */
 };
 
+/*
+ * Reach: what a cell can reach, derived from the policy alone (expect), tried from inside by the
+ * host's own probe, and judged by what arrived at a sink of the enforcer (reach_begin, reach_end).
+ *
+ * Between begin and end the enforcer treats two ranges of the cell's source ports differently. From
+ * [port_lo, port_hi] the policy holds as always, but what it allows ends in the sink instead of
+ * being dialled, and no name is looked up upstream. From [twin_lo, twin_hi] everything that the
+ * enforcer can carry at all ends in the sink, whatever the policy: that is how the probe shows that
+ * it would see success. The sink answers with what it got. Nothing from either range ever leaves.
+ */
+enum cella_reach_expect { CELLA_REACH_DENY = 1000, CELLA_REACH_ALLOW = 2000 };
+enum cella_reach_proof {
+    CELLA_REACH_BY_SINK =
+        1000, /* bytes that arrived at the sink, or came back; the twin uses a twin port */
+    CELLA_REACH_BY_CELL =
+        2000 /* what the probe got inside the cell; the twin uses the cell's loopback */
+};
+
+/* One row of the matrix. Strings are printable ASCII without white space (`why`: with), at most 255
+   bytes; "" where a kind needs none. They are valid during the call. */
+struct cella_reach_row {
+    struct cella_hdr hdr;     /* CELLA_KIND_REACH_ROW */
+    const char *id;           /* unique in the matrix */
+    const char *group;        /* one word; rows are counted by it */
+    const char *kind;         /* what the probe does: "tcp", "udp", "dns-udp", … (agent/probe) */
+    const char *address;      /* numeric */
+    const char *twin_address; /* where the twin goes; "" = `address` */
+    const char *name;         /* DNS name, server name */
+    const char *options;      /* of the kind */
+    const char *rule;         /* id of the rule that decides */
+    const char *why;          /* for a person */
+    uint32_t port;
+    uint32_t expected; /* enum cella_reach_expect */
+    uint32_t proof;    /* enum cella_reach_proof */
+    uint32_t reserved0;
+};
+
+struct cella_reach {
+    struct cella_hdr hdr; /* CELLA_KIND_REACH */
+    const char *nonce;    /* [a-z0-9]{12}; part of everything the probe sends */
+    uint32_t port_lo, port_hi, twin_lo, twin_hi;
+    uint32_t timeout_ms; /* the enforcer ends by itself after this */
+    uint32_t reserved0;
+};
+
+/* What the enforcer saw of one source port. */
+struct cella_reach_seen {
+    struct cella_hdr hdr; /* CELLA_KIND_REACH_SEEN */
+    uint32_t port;
+    uint32_t reserved0;
+    uint64_t bytes;   /* at the sink, of flows that carried the nonce */
+    uint64_t carried; /* flows, datagrams and queries that reached the enforcer's own process */
+    uint64_t refused; /* packets and flows it refused */
+};
+
 struct cella_enforcer_ops {
     struct cella_hdr hdr; /* CELLA_KIND_ENFORCER */
     const char *name, *version, *summary;
@@ -122,6 +177,16 @@ struct cella_enforcer_ops {
     /* Optional: nothing to report. Calls `flow` once per line; the struct is valid during the call. */
     int (*report)(void *self, void *ctx, void (*flow)(void *ctx, const struct cella_flow *flow),
                   struct cella_error *err);
+    /* Optional: -EOPNOTSUPP. The reach matrix of the policy in force; no effect. */
+    int (*expect)(void *self, void *ctx, void (*row)(void *ctx, const struct cella_reach_row *row),
+                  struct cella_error *err);
+    /* Optional: -EOPNOTSUPP. One at a time (-EBUSY). */
+    int (*reach_begin)(void *self, const struct cella_reach *reach, struct cella_error *err);
+    /* Optional: -EOPNOTSUPP. Ends it; calls `seen` once per port that was. -ETIMEDOUT when it ended by
+       itself before. `seen` NULL: only end. */
+    int (*reach_end)(void *self, void *ctx,
+                     void (*seen)(void *ctx, const struct cella_reach_seen *seen),
+                     struct cella_error *err);
 };
 
 #define CELLA_ENFORCER_OPS_BASELINE                                                                \
