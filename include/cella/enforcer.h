@@ -17,7 +17,7 @@
  *   proto, dst, port, name, qtype, gen, count, suppressed, tx, rx as they apply. Reasons are stable words:
  *   no_rule deny_rule hard_deny dns_refused proto_blocked ipv6_closed source_spoofed limit policy_changed
  *   broker_down upstream_failed sni_missing sni_mismatch not_tls host_mismatch method_path resolved_private
- *   name_invalid dns_suspect credential_mismatch placeholder_missing.
+ *   name_invalid dns_suspect credential_mismatch placeholder_missing bad_request.
  * `suppressed` is the number of attempts that had no event of their own since the one before.
  */
 #ifndef CELLA_ENFORCER_H

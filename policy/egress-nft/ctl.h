@@ -83,6 +83,7 @@ enum ctl_reason {
     REASON_METHOD_PATH,
     REASON_CREDENTIAL_MISMATCH,
     REASON_PLACEHOLDER_MISSING,
+    REASON_BAD_REQUEST,
     REASONS
 };
 
@@ -101,6 +102,8 @@ struct ctl_msg {
     uint64_t tx, rx, tx_delta, rx_delta;
     char rule[64];
     char name[CTL_NAME_MAX]; /* DNS name, IPv6 destination, error text */
+    char method[24];         /* HTTP requests only, as path_hash */
+    char path_hash[20];      /* first 16 hex digits of SHA-256 over the path without its query */
 };
 
 #endif

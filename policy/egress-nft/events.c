@@ -40,6 +40,7 @@ static const char *const reasons[REASONS] = {
     [REASON_METHOD_PATH] = "method_path",
     [REASON_CREDENTIAL_MISMATCH] = "credential_mismatch",
     [REASON_PLACEHOLDER_MISSING] = "placeholder_missing",
+    [REASON_BAD_REQUEST] = "bad_request",
 };
 
 static const char *proto_name(uint32_t proto, char buf[8])
@@ -164,10 +165,12 @@ static int emit_message(struct egress *e, const struct ctl_msg *m, const char *d
     put_str(&f, "dst", dst);
     if (m->port)
         put_int(&f, "port", m->port);
-    if (m->reason == REASON_DNS_REFUSED) {
+    if (m->reason != REASON_IPV6_CLOSED)
         put_str(&f, "name", m->name);
+    if (m->reason == REASON_DNS_REFUSED)
         put_int(&f, "qtype", m->qtype);
-    }
+    put_str(&f, "method", m->method);
+    put_str(&f, "path_hash", m->path_hash);
     put_int(&f, "gen", m->gen);
     if (m->type == CTL_FLOW) {
         put_int(&f, "tx", m->tx);
@@ -189,7 +192,9 @@ static int message_valid(const struct egress *e, const struct ctl_msg *m)
 {
     return m->type > CTL_ERROR && m->type < CTL_TYPES && m->reason < REASONS && m->proto < 256 &&
            memchr(m->rule, 0, sizeof(m->rule)) && memchr(m->name, 0, sizeof(m->name)) &&
-           id_or_empty(m->rule) && m->count <= 1000000 && m->suppressed < UINT64_C(1) << 48 &&
+           memchr(m->method, 0, sizeof(m->method)) &&
+           memchr(m->path_hash, 0, sizeof(m->path_hash)) && id_or_empty(m->rule) &&
+           m->count <= 1000000 && m->suppressed < UINT64_C(1) << 48 &&
            m->gen <= e->table.head.generation && m->tx < UINT64_C(1) << 60 &&
            m->rx < UINT64_C(1) << 60 && m->tx_delta <= m->tx && m->rx_delta <= m->rx;
 }
