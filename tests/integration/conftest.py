@@ -26,9 +26,15 @@ from harness.cella import ROOT, Cella  # noqa: E402
 BACKENDS = os.environ.get("CELLA_TEST_BACKENDS", "container").split(",")
 BUILD = pathlib.Path(os.environ.get("CELLA_BUILD", ROOT / "build")).resolve()
 _INSIDE = "CELLA_TEST_INSIDE"
-_ENTER = """mount --make-rprivate / && mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -t tmpfs -o mode=755 tmpfs /run &&
+# A checkout that lies below one of the emptied directories is bound to its place again, through a descriptor.
+_ENTER = """mount --make-rprivate / && exec 8<"$1" 9<"$2" && mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -t tmpfs -o mode=755 tmpfs /run &&
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm &&
-mkdir -p /run/netns && ip link set lo up || exit 125
+for fd in 8 9; do
+    test -d "$1" || { mkdir -p "$1" && mount --no-canonicalize --bind /proc/self/fd/$fd "$1"; } || exit 125
+    shift
+done
+exec 8<&- 9<&-
+cd "$1" && shift && mkdir -p /run/netns && ip link set lo up || exit 125
 "$@"
 status=$?
 exit $status"""
@@ -42,7 +48,7 @@ def pytest_cmdline_main(config):
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.suspend_global_capture(in_=True)
     command = ["unshare", "--mount", "--pid", "--net", "--ipc", "--fork", "--mount-proc", "--kill-child",
-               "sh", "-c", _ENTER, "sh", sys.executable, "-m", "pytest", *config.invocation_params.args]
+               "sh", "-c", _ENTER, "sh", str(ROOT), str(BUILD), os.getcwd(), sys.executable, "-m", "pytest", *config.invocation_params.args]
     return subprocess.call(command, env=dict(os.environ, **{_INSIDE: "1"}))
 
 
