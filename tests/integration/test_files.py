@@ -174,6 +174,19 @@ def test_mounts_that_are_refused(cella, tmp_path, source):
             made.rmdir()
 
 
+@pytest.mark.quick
+def test_state_directory_is_never_mounted(cella, tmp_path):
+    """Nor what lies in it or holds it, and no rule of the operator opens it. It lies here where all else may be mounted."""
+    state = tmp_path / "holder" / "state"
+    state.parent.mkdir()
+    with cella.configured(state_dir=str(state), audit=None, mounts=[{"path": str(state)}]):
+        cella.run("--", "true").ok()
+        for source in (state, state / "cells", state.parent):
+            cella.run("--mount", f"{source}:/data", "--", "true").one_line(125, "state directory")
+        (tmp_path / "beside").mkdir()
+        cella.run("--mount", f"{tmp_path / 'beside'}:/data", "--", "true").ok()  # twin
+
+
 def test_refused_mount_can_be_allowed_by_the_operator(cella, tmp_path):
     directory = pathlib.Path("/root/.aws")
     if directory.exists():
