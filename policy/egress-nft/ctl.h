@@ -56,6 +56,10 @@ enum ctl_type {
     CTL_FLUSH,     /* plugin: say everything you know now; count = 1: and end every flow */
     CTL_FLUSHED,
     CTL_ENGINE, /* plugin: fd {the gate's end of engine.h}; without fd: there is no engine any more */
+    CTL_REACH_BEGIN, /* plugin: name = nonce, ports [tx, rx], twin ports [tx_delta, rx_delta], count = ms */
+    CTL_REACH_END,   /* plugin */
+    CTL_REACH_SEEN,  /* gate: name = `count` struct ctl_seen */
+    CTL_REACH_DONE,  /* gate: begun, or everything was told; count = 1: it had ended by itself */
     CTL_TYPES
 };
 
@@ -104,6 +108,16 @@ struct ctl_msg {
     char name[CTL_NAME_MAX]; /* DNS name, IPv6 destination, error text */
     char method[24];         /* HTTP requests only, as path_hash */
     char path_hash[20];      /* first 16 hex digits of SHA-256 over the path without its query */
+    uint32_t probe;          /* CTL_DENY: 1 = from a source port of a reach measurement */
+    uint32_t reserved0;
+};
+
+/* What the gate saw of one source port of a reach measurement. */
+#define REACH_PORTS_MAX 512u
+#define REACH_BATCH (CTL_NAME_MAX / sizeof(struct ctl_seen))
+struct ctl_seen {
+    uint16_t port, carried, refused, reserved0;
+    uint32_t bytes;
 };
 
 #endif

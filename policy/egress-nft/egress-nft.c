@@ -271,6 +271,7 @@ static void egress_detach(void *self)
     policy_table_fini(&e->table);
     free(e->setup_path);
     free(e->lines);
+    free(e->reach.seen);
     free(e);
 }
 
@@ -409,6 +410,9 @@ static const struct cella_enforcer_ops ops = {
     .apply = egress_apply,
     .phase = egress_phase,
     .report = egress_report,
+    .expect = egress_expect,
+    .reach_begin = egress_reach_begin,
+    .reach_end = egress_reach_end,
 };
 
 CELLA_REGISTER(CELLA_KIND_ENFORCER, ops)

@@ -42,6 +42,11 @@ struct egress {
     struct policy_table table; /* what the gate has */
     struct line *lines;
     size_t n_lines, cap_lines;
+    struct {
+        int on, done, expired;
+        struct ctl_seen *seen;
+        size_t n_seen;
+    } reach;
 };
 
 /* ---- helper.c ---- */
@@ -63,6 +68,15 @@ int helper_failed(const struct ctl_msg *m, struct cella_error *err);
 int table_change(struct egress *e, struct policy_table *t, uint64_t *ret_killed,
                  struct cella_error *err);
 void table_adopt(struct egress *e, struct policy_table *t);
+
+/* ---- reach.c, expect.c: what the cell can reach ---- */
+int egress_expect(void *self, void *ctx, void (*row)(void *, const struct cella_reach_row *),
+                  struct cella_error *err);
+int egress_reach_begin(void *self, const struct cella_reach *reach, struct cella_error *err);
+int egress_reach_end(void *self, void *ctx, void (*seen)(void *, const struct cella_reach_seen *),
+                     struct cella_error *err);
+/* CTL_REACH_SEEN and CTL_REACH_DONE. -EBADMSG: the gate lies. */
+int reach_message(struct egress *e, const struct ctl_msg *m);
 
 /* ---- events.c ---- */
 /* Checks and digests one message. -EBADMSG: the gate lies; -EIO: an event could not be recorded. */

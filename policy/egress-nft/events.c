@@ -180,6 +180,8 @@ static int emit_message(struct egress *e, const struct ctl_msg *m, const char *d
     }
     if (m->suppressed)
         put_int(&f, "suppressed", m->suppressed);
+    if (m->probe)
+        f.f[f.n++] = (struct cella_field){.name = "probe", .type = CELLA_FIELD_BOOL, .i64 = 1};
     return emit(e, kind, &f) < 0 ? -EIO : 0;
 }
 
@@ -195,7 +197,7 @@ static int message_valid(const struct egress *e, const struct ctl_msg *m)
            memchr(m->method, 0, sizeof(m->method)) &&
            memchr(m->path_hash, 0, sizeof(m->path_hash)) && id_or_empty(m->rule) &&
            m->count <= 1000000 && m->suppressed < UINT64_C(1) << 48 &&
-           m->gen <= e->table.head.generation && m->tx < UINT64_C(1) << 60 &&
+           m->probe <= 1 && m->gen <= e->table.head.generation && m->tx < UINT64_C(1) << 60 &&
            m->rx < UINT64_C(1) << 60 && m->tx_delta <= m->tx && m->rx_delta <= m->rx;
 }
 
@@ -206,6 +208,8 @@ int gate_message(struct egress *e, const struct ctl_msg *m)
     struct in6_addr six;
     const char *proto;
 
+    if (m->type == CTL_REACH_SEEN || m->type == CTL_REACH_DONE)
+        return reach_message(e, m);
     if (!message_valid(e, m))
         return -EBADMSG;
     proto = proto_name(m->proto, number);
@@ -233,7 +237,8 @@ int gate_message(struct egress *e, const struct ctl_msg *m)
     }
     if (m->reason == REASON_LIMIT && !m->count)
         proto = "";
-    account(e, m, dst, proto);
+    if (!m->probe) /* a measurement is no use of the network */
+        account(e, m, dst, proto);
     return m->type == CTL_PROGRESS ? 0 : emit_message(e, m, dst, proto);
 }
 

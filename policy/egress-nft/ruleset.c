@@ -85,6 +85,7 @@ static void add_chains(struct buf *b, uint32_t slot)
              "table inet cella {\n"
              "  set hard { type ipv4_addr; flags interval; auto-merge; }\n"
              "  set allow { typeof ip daddr . tcp dport; flags interval; }\n"
+             "  set reach { type inet_service; flags interval, timeout; }\n"
              "  set special { type ipv4_addr; flags interval;\n"
              "    elements = { 0.0.0.0/8, 127.0.0.0/8, 224.0.0.0/4, 255.255.255.255 } }\n"
              "  chain deny {\n"
@@ -109,6 +110,8 @@ static void add_chains(struct buf *b, uint32_t slot)
              GATE_LOG_GROUP, cell >> 24, cell >> 16 & 255, cell >> 8 & 255, cell & 255,
              GATE_LOG_GROUP);
     buf_addf(b,
+             "    tcp sport @reach tproxy ip to :%d meta mark set %u accept\n"
+             "    udp sport @reach tproxy ip to :53 meta mark set %u accept\n"
              "    udp dport 53 tproxy ip to :53 meta mark set %u accept\n"
              "    tcp dport 53 tproxy ip to :53 meta mark set %u accept\n"
              "    ip daddr @hard goto deny\n"
@@ -125,8 +128,9 @@ static void add_chains(struct buf *b, uint32_t slot)
              "    log group %d prefix \"m\" queue-threshold 1\n"
              "  }\n"
              "}\n",
-             GATE_MARK, GATE_MARK, POLICY_HARD_PORT, GATE_RELAY_PORT, GATE_MARK, GATE_MARK,
-             cell >> 24, cell >> 16 & 255, cell >> 8 & 255, cell & 255, GATE_LOG_GROUP);
+             GATE_RELAY_PORT, GATE_MARK, GATE_MARK, GATE_MARK, GATE_MARK, POLICY_HARD_PORT,
+             GATE_RELAY_PORT, GATE_MARK, GATE_MARK, cell >> 24, cell >> 16 & 255, cell >> 8 & 255,
+             cell & 255, GATE_LOG_GROUP);
 }
 
 void ruleset_text(struct buf *b, uint32_t slot, const struct policy_table *t,
@@ -182,4 +186,15 @@ int ruleset_replace(const struct policy_table *t, const struct host_addrs *hosts
     add_allow(&b, t);
     buf_add(&b, "", 1);
     return run(&b, "changing the rule set", err);
+}
+
+int ruleset_reach(uint32_t lo, uint32_t hi, uint32_t seconds, struct cella_error *err)
+{
+    auto_buf struct buf b = BUF_INIT;
+
+    buf_addf(&b, "flush set inet cella reach\n");
+    if (seconds)
+        buf_addf(&b, "add element inet cella reach { %u-%u timeout %us }\n", lo, hi, seconds);
+    buf_add(&b, "", 1);
+    return run(&b, "opening ports for a reach measurement", err);
 }

@@ -307,6 +307,19 @@ static int apply(struct job *j, struct cella_error *err)
     return r;
 }
 
+/* Twin ports of a measurement: "reach SLOT LO HI SECONDS", in the gate's namespace. */
+static int reach(char **argv, struct cella_error *err)
+{
+    int64_t v[3];
+    int i, r;
+
+    for (i = 0; i < 3; i++)
+        if (parse_i64(argv[3 + i], &v[i]) < 0 || v[i] < 0 || v[i] > 65535)
+            return fail(err, -EINVAL, "reach: \"%s\" is not a port or a time", argv[3 + i]);
+    r = enter(FD_CELL, "gate", err);
+    return r < 0 ? r : ruleset_reach((uint32_t)v[0], (uint32_t)v[1], (uint32_t)v[2], err);
+}
+
 static int bring_lo(struct cella_error *err)
 {
     int r = enter(FD_CELL, "cell's", err);
@@ -357,6 +370,8 @@ static int run(int argc, char **argv, struct job *j, struct cella_error *err)
     }
     if (argc == 3 && !strcmp(argv[1], "apply"))
         return apply(j, err);
+    if (argc == 6 && !strcmp(argv[1], "reach"))
+        return reach(argv, err);
     if (argc == 2 && !strcmp(argv[1], "lo"))
         return bring_lo(err);
     if (argc == 2 && !strcmp(argv[1], "probe"))

@@ -89,9 +89,11 @@ static void one_message(struct gate *g, const struct nflog_msg *m)
     }
     if (m->marker)
         return;
-    if (packet_parse(m->payload, m->len, &p) == 0)
+    if (packet_parse(m->payload, m->len, &p) == 0) {
+        g->attempt = p.sport;
         deny_packet(g, &p);
-    else
+        g->attempt = 0;
+    } else
         gate_deny(g, 0, 0, 0, REASON_PROTO_BLOCKED, NULL, NULL, 0);
 }
 

@@ -106,7 +106,8 @@ void gate_deny(struct gate *g, uint32_t proto, uint32_t dst, uint16_t port, uint
                         .qtype = qtype,
                         .count = 1,
                         .gen = g->table.head.generation,
-                        .suppressed = e->suppressed};
+                        .suppressed = e->suppressed,
+                        .probe = reach_refused(g) != 0};
 
     snprintf(m.rule, sizeof(m.rule), "%s", rule ? rule : "");
     snprintf(m.name, sizeof(m.name), "%s", name ? name : "");

@@ -48,6 +48,7 @@ struct gate {
     int log_seq_known;
     int log_lost;       /* the log socket overflowed; how much is not known yet */
     uint64_t nap_until; /* NFLOG is not read before */
+    uint16_t attempt;   /* source port of the attempt being judged, for gate_deny(); 0 = none */
     int quit;
 };
 
@@ -123,6 +124,21 @@ int nflog_next(const uint8_t *buf, size_t len, size_t *at, struct nflog_msg *ret
 /* ---- denials.c ---- */
 void nflog_ready(struct gate *g, struct watch *w, uint32_t ready);
 void nflog_flush(struct gate *g);
+
+/* ---- reach.c: source ports of a measurement ---- */
+/* 1: a flow from this source port must end in reach_sink() and nowhere else. */
+int reach_diverts(struct gate *g, uint16_t sport);
+/* 1: and whatever the policy says. */
+int reach_twin(struct gate *g, uint16_t sport);
+/* The near end of a new sink, connected; -errno. */
+int reach_sink(struct gate *g, uint16_t sport);
+void reach_carried(struct gate *g, uint16_t sport);
+/* Counts g->attempt as refused and forgets it. 1: it was of a measurement. */
+int reach_refused(struct gate *g);
+/* -1: handle the datagram as always; else it was the sink's, and `out` holds so many bytes of answer. */
+int reach_udp(struct gate *g, uint16_t sport, uint16_t dport, const uint8_t *msg, size_t len,
+              uint8_t out[DNS_REPLY_MAX]);
+void reach_control(struct gate *g, const struct ctl_msg *m);
 
 /* ---- filter.c ---- */
 int filter_install(void);

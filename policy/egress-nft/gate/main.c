@@ -151,6 +151,8 @@ static void ctl_ready(struct gate *g, struct watch *w, uint32_t ready)
         publish(g, fd);
     else if (r > 0 && m.type == CTL_FLUSH)
         flush(g, m.count != 0);
+    else if (r > 0 && (m.type == CTL_REACH_BEGIN || m.type == CTL_REACH_END))
+        reach_control(g, &m);
     else if (fd >= 0)
         close(fd);
 }

@@ -51,6 +51,7 @@ struct flow {
     struct lane tx, rx; /* cell to upstream, and back */
     uint32_t dst;
     uint16_t port;
+    uint16_t sport; /* of a reach measurement: this flow ends in the sink; else 0 */
     uint16_t dead;
     int connecting;
     uint64_t deadline, gen;
@@ -135,6 +136,8 @@ static void flow_tell(struct gate *g, struct flow *f, uint32_t type, uint32_t re
                         .tx_delta = f->tx.moved - f->tx.told,
                         .rx_delta = f->rx.moved - f->rx.told};
 
+    if (f->sport)
+        return;
     snprintf(m.rule, sizeof(m.rule), "%s", f->rule);
     if (gate_tell(g, &m) < 0) {
         gate_suppressed(g, 1);
@@ -311,7 +314,8 @@ static int dial(struct gate *g, struct flow *f)
 {
     struct sockaddr_in a = {
         .sin_family = AF_INET, .sin_port = htons(f->port), .sin_addr = {htonl(f->dst)}};
-    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int on = 1, fd = f->sport ? reach_sink(g, f->sport)
+                              : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return -errno;
@@ -319,7 +323,7 @@ static int dial(struct gate *g, struct flow *f)
     reset_on_close(fd, 1);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(f->cell.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 && errno != EINPROGRESS)
+    if (!f->sport && connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 && errno != EINPROGRESS)
         return -errno;
     f->connecting = 1;
     f->deadline = gate_now() + CONNECT_NS;
@@ -329,7 +333,8 @@ static int dial(struct gate *g, struct flow *f)
     return 0;
 }
 
-static void flow_new(struct gate *g, int own_fd, uint32_t dst, uint16_t port, const char *rule)
+static void flow_new(struct gate *g, int own_fd, uint32_t dst, uint16_t port, uint16_t sport,
+                     const char *rule)
 {
     struct flow *f = calloc(1, sizeof(*f));
 
@@ -344,12 +349,13 @@ static void flow_new(struct gate *g, int own_fd, uint32_t dst, uint16_t port, co
                        .rx = {.pipe = {{-1, -1}}},
                        .dst = dst,
                        .port = port,
+                       .sport = reach_diverts(g, sport) ? sport : 0,
                        .gen = g->table.head.generation};
     snprintf(f->rule, sizeof(f->rule), "%s", rule);
     f->next = g->flows;
     g->flows = f;
     g->n_flows++;
-    {
+    if (!f->sport) {
         struct ctl_msg m = {.type = CTL_ALLOW,
                             .proto = IPPROTO_TCP,
                             .dst = dst,
@@ -372,7 +378,7 @@ static void accepted(struct gate *g, int own_fd, const struct sockaddr_in *peer)
     struct sockaddr_in a;
     socklen_t len = sizeof(a);
     uint32_t dst, reason;
-    uint16_t port;
+    uint16_t port, sport = ntohs(peer->sin_port);
 
     if (getsockname(own_fd, (struct sockaddr *)&a, &len) < 0 || a.sin_family != AF_INET ||
         ntohl(peer->sin_addr.s_addr) != slot_cell(g->slot)) {
@@ -382,16 +388,19 @@ static void accepted(struct gate *g, int own_fd, const struct sockaddr_in *peer)
     reset_on_close(own_fd, 1);
     dst = ntohl(a.sin_addr.s_addr);
     port = ntohs(a.sin_port);
-    reason = relay_check(g, dst, port, &e);
+    e = NULL;
+    reach_carried(g, sport);
+    reason = reach_twin(g, sport) ? REASON_NONE : relay_check(g, dst, port, &e);
     if (reason == REASON_NONE && g->n_flows >= FLOWS_MAX)
         reason = REASON_LIMIT;
     if (reason != REASON_NONE) {
         close(own_fd);
+        g->attempt = sport;
         gate_deny(g, IPPROTO_TCP, dst, port, reason,
                   e ? policy_table_rule(&g->table, e->rule) : NULL, NULL, 0);
         return;
     }
-    flow_new(g, own_fd, dst, port, policy_table_rule(&g->table, e->rule));
+    flow_new(g, own_fd, dst, port, sport, e ? policy_table_rule(&g->table, e->rule) : "");
 }
 
 void relay_ready(struct gate *g, struct watch *w, uint32_t ready)

@@ -27,6 +27,7 @@ struct dns_conn {
     struct dns_conn *next;
     uint64_t deadline;
     uint32_t dst;
+    uint16_t sport;
     unsigned queries;
     size_t n;
     uint8_t buf[2 + DNS_MSG_MAX];
@@ -42,18 +43,18 @@ static int answer(struct gate *g, uint32_t proto, uint32_t dst, const uint8_t *m
     return n;
 }
 
-static uint32_t asked_address(struct msghdr *m)
+static struct sockaddr_in asked_address(struct msghdr *m)
 {
     struct cmsghdr *c;
-    struct sockaddr_in a;
+    struct sockaddr_in a = {.sin_family = AF_INET};
 
     for (c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
         if (c->cmsg_level == SOL_IP && c->cmsg_type == IP_ORIGDSTADDR &&
             c->cmsg_len >= CMSG_LEN(sizeof(a))) {
             memcpy(&a, CMSG_DATA(c), sizeof(a));
-            return ntohl(a.sin_addr.s_addr);
+            break;
         }
-    return 0;
+    return a;
 }
 
 union info {
@@ -98,13 +99,19 @@ void dns_udp_ready(struct gate *g, struct watch *w, uint32_t ready)
                            .msg_control = control,
                            .msg_controllen = sizeof(control)};
         ssize_t n = recvmsg(w->fd, &m, MSG_DONTWAIT);
+        struct sockaddr_in to;
         uint32_t asked;
         int len;
 
         if (n < 0)
             return;
-        asked = asked_address(&m);
-        len = answer(g, IPPROTO_UDP, asked, buf, (size_t)n, out);
+        to = asked_address(&m);
+        asked = ntohl(to.sin_addr.s_addr);
+        g->attempt = ntohs(from.sin_port);
+        len = reach_udp(g, g->attempt, ntohs(to.sin_port), buf, (size_t)n, out);
+        if (len < 0)
+            len = answer(g, IPPROTO_UDP, asked, buf, (size_t)n, out);
+        g->attempt = 0;
         if (len > 0 && ntohl(from.sin_addr.s_addr) == slot_cell(g->slot))
             udp_reply(w->fd, &from, asked, out, (size_t)len);
     }
@@ -139,6 +146,7 @@ static int conn_queries(struct gate *g, struct dns_conn *c)
         if (c->n < 2 + len)
             return 0;
         c->queries++;
+        g->attempt = c->sport;
         n = answer(g, IPPROTO_TCP, c->dst, c->buf + 2, len, out + 2);
         if (n < 0)
             return -1;
@@ -166,7 +174,7 @@ static void conn_ready(struct gate *g, struct watch *w, uint32_t ready)
         conn_kill(g, c);
 }
 
-static void conn_new(struct gate *g, int own_fd)
+static void conn_new(struct gate *g, int own_fd, uint16_t sport)
 {
     struct sockaddr_in a;
     socklen_t len = sizeof(a);
@@ -180,6 +188,8 @@ static void conn_new(struct gate *g, int own_fd)
     }
     c->w = (struct watch){.fn = conn_ready, .fd = own_fd};
     c->dst = ntohl(a.sin_addr.s_addr);
+    c->sport = sport;
+    reach_carried(g, sport);
     c->deadline = gate_now() + CONN_NS;
     c->next = g->dns_conns;
     g->dns_conns = c;
@@ -193,10 +203,12 @@ void dns_tcp_ready(struct gate *g, struct watch *w, uint32_t ready)
 
     (void)ready;
     for (turn = 0; turn < TURN_MAX; turn++) {
-        int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct sockaddr_in peer = {0};
+        socklen_t len = sizeof(peer);
+        int fd = accept4(w->fd, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
-        conn_new(g, fd);
+        conn_new(g, fd, ntohs(peer.sin_port));
     }
 }
 
