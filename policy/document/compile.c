@@ -32,11 +32,11 @@ struct sweep {
     uint32_t *ports; /* the same inside a slab */
     size_t n_cuts;
     int ceiling;
+    enum policy_proto proto;
     uint64_t work;
     size_t n_entries;
     struct policy_entry last; /* not yet handed over: the next may extend it */
     int has_last;
-    uint16_t base; /* number of the phase's first rule */
     struct policy_builder *out;
 };
 
@@ -61,70 +61,28 @@ static int u32_order(const void *pa, const void *pb)
     return *a < *b ? -1 : *a > *b;
 }
 
-/* The port ranges of the rule that begins at `r`, sorted and disjoint. */
-static size_t merged_ports(const struct document_rule *r, size_t n, struct policy_ports *out)
+/* The parts of network rules that speak of one protocol. `stratum` 1 is the operator's. */
+static void take(struct sweep *s, const struct document_phase *phase, size_t base, int stratum)
 {
-    size_t i, j, kept = 0;
-
-    for (i = 0; i < n; i++) {
-        struct policy_ports p = {r[i].port_lo, r[i].port_hi};
-        for (j = i; j > 0 && out[j - 1].lo > p.lo; j--)
-            out[j] = out[j - 1];
-        out[j] = p;
-    }
-    for (i = 0; i < n; i++) {
-        if (kept && out[i].lo <= out[kept - 1].hi + 1u) {
-            if (out[i].hi > out[kept - 1].hi)
-                out[kept - 1].hi = out[i].hi;
-        } else {
-            out[kept++] = out[i];
-        }
-    }
-    return kept;
-}
-
-static void take_rule(struct sweep *s, const struct document_rule *r, size_t n, int stratum)
-{
-    struct policy_ports ports[POLICY_LIST_MAX];
-    char id[POLICY_ID_MAX + 1];
-    struct policy_rule p = {.id = id,
-                            .host = "",
-                            .ports = ports,
-                            .n_ports = (uint16_t)merged_ports(r, n, ports),
-                            .stratum = (uint8_t)stratum,
-                            .verdict = r->deny ? POLICY_DENY : POLICY_ALLOW,
-                            .proto = POLICY_TCP};
-
-    if (stratum)
-        snprintf(id, sizeof(id), "operator.%.54s", r->id);
-    else
-        snprintf(id, sizeof(id), "%s", r->id);
-    policy_builder_rule(s->out, &p);
-}
-
-/* Takes the rules of one phase; `stratum` 1 marks the operator's. */
-static void take(struct sweep *s, const struct document_phase *phase, int stratum)
-{
-    size_t i, first = 0;
+    size_t i, j;
 
     for (i = 0; i < phase->n_rules; i++) {
         const struct document_rule *r = &phase->rules[i];
-        struct item *it = &s->items[s->n_items++];
-        *it =
-            (struct item){r->lo, r->hi, r->port_lo, r->port_hi, (uint16_t)(s->base + r->order), 0};
-        if (stratum)
-            it->rank = r->deny ? CEILING_DENY : CEILING_ALLOW;
-        else
-            it->rank = r->deny ? DOC_DENY : DOC_ALLOW;
-        s->cuts[s->n_cuts++] = it->lo;
-        s->cuts[s->n_cuts++] = (uint64_t)it->hi + 1;
-        if (i + 1 < phase->n_rules && phase->rules[i + 1].order == r->order)
+        int deny = r->rule.verdict == POLICY_DENY;
+        if (r->rule.kind != POLICY_HOST_NONE || !(r->rule.proto & s->proto))
             continue;
-        take_rule(s, &phase->rules[first], i + 1 - first, stratum);
-        first = i + 1;
+        for (j = 0; j < r->rule.n_ports; j++) {
+            struct item *it = &s->items[s->n_items++];
+            *it = (struct item){
+                r->lo, r->hi, r->rule.ports[j].lo, r->rule.ports[j].hi, (uint16_t)(base + i), 0};
+            if (stratum)
+                it->rank = deny ? CEILING_DENY : CEILING_ALLOW;
+            else
+                it->rank = deny ? DOC_DENY : DOC_ALLOW;
+            s->cuts[s->n_cuts++] = it->lo;
+            s->cuts[s->n_cuts++] = (uint64_t)it->hi + 1;
+        }
     }
-    if (phase->n_rules)
-        s->base = (uint16_t)(s->base + phase->rules[phase->n_rules - 1].order + 1);
 }
 
 /* Keeps `active` the items that cover all of the slab that begins at `at`. */
@@ -177,7 +135,7 @@ static int keep(struct sweep *s, const struct policy_entry *e)
     if (s->n_entries++ == POLICY_ENTRIES_MAX)
         return -E2BIG;
     if (s->has_last)
-        policy_builder_entry(s->out, 0, last);
+        policy_builder_entry(s->out, s->proto == POLICY_UDP, last);
     s->last = *e;
     s->has_last = 1;
     return 0;
@@ -224,10 +182,11 @@ static int sweep_run(struct sweep *s)
     return r;
 }
 
-static int run(struct sweep *s, const struct document_phase *phase,
-               const struct document_phase *limit)
+/* One protocol's rectangles. */
+static int networks(struct sweep *s, const struct document_phase *phase,
+                    const struct document_phase *limit)
 {
-    size_t n = (phase ? phase->n_rules : 0) + (limit ? limit->n_rules : 0);
+    size_t n = (phase ? phase->n_ranges : 0) + (limit ? limit->n_ranges : 0);
     int r = 0;
 
     s->items = calloc(n + 1, sizeof(*s->items));
@@ -237,13 +196,13 @@ static int run(struct sweep *s, const struct document_phase *phase,
     if (!s->items || !s->active || !s->cuts || !s->ports)
         r = -ENOMEM;
     if (r == 0 && phase)
-        take(s, phase, 0);
+        take(s, phase, 0, 0);
     if (r == 0 && limit)
-        take(s, limit, 1);
+        take(s, limit, phase ? phase->n_rules : 0, 1);
     if (r == 0)
         r = sweep_run(s);
     if (r == 0 && s->has_last)
-        policy_builder_entry(s->out, 0, &s->last);
+        policy_builder_entry(s->out, s->proto == POLICY_UDP, &s->last);
     free(s->items);
     free(s->active);
     free(s->cuts);
@@ -251,32 +210,106 @@ static int run(struct sweep *s, const struct document_phase *phase,
     return r;
 }
 
+static void add_rules(struct policy_builder *b, const struct document_phase *phase, int stratum)
+{
+    char id[POLICY_ID_MAX + 1];
+    size_t i;
+
+    for (i = 0; phase && i < phase->n_rules; i++) {
+        struct policy_rule r = phase->rules[i].rule;
+        r.stratum = (uint8_t)stratum;
+        if (stratum) {
+            snprintf(id, sizeof(id), "operator.%.54s", r.id);
+            r.id = id;
+        }
+        policy_builder_rule(b, &r);
+    }
+}
+
+/* A ceiling narrows; what only an allowed flow could obey would be in no force there. */
+static int ceiling_valid(const struct document_phase *phase, struct cella_error *err)
+{
+    static const struct policy_limits none;
+    size_t i;
+
+    for (i = 0; phase && i < phase->n_rules; i++) {
+        const struct policy_rule *r = &phase->rules[i].rule;
+        if (r->n_inject)
+            return fail(err, -EINVAL,
+                        "rule \"%s\" of the operator's ceiling has \"inject\"; only the document's "
+                        "own rules inject, move it there",
+                        r->id);
+        if (memcmp(&r->limits, &none, sizeof(none)) != 0)
+            return fail(err, -EINVAL,
+                        "rule \"%s\" of the operator's ceiling has \"limits\"; a ceiling limits "
+                        "all flows together, move them to the top of the ceiling",
+                        r->id);
+    }
+    return 0;
+}
+
+static uint64_t tighter(uint64_t a, uint64_t b)
+{
+    return !a ? b : !b ? a : a < b ? a : b;
+}
+
+static struct policy_head make_head(const struct document *d, const struct document *ceiling,
+                                    uint64_t generation)
+{
+    struct policy_head h = {
+        .generation = generation, .n_strata = ceiling ? 2 : 1, .limits = d->limits, .dns = d->dns};
+
+    if (!ceiling)
+        return h;
+    h.limits.tx_bytes = tighter(h.limits.tx_bytes, ceiling->limits.tx_bytes);
+    h.limits.rx_bytes = tighter(h.limits.rx_bytes, ceiling->limits.rx_bytes);
+    h.limits.conns = tighter(h.limits.conns, ceiling->limits.conns);
+    h.limits.tx_bps = tighter(h.limits.tx_bps, ceiling->limits.tx_bps);
+    h.limits.rx_bps = tighter(h.limits.rx_bps, ceiling->limits.rx_bps);
+    h.dns.types &= ceiling->dns.types;
+    h.dns.max_label = (uint8_t)tighter(h.dns.max_label, ceiling->dns.max_label);
+    h.dns.max_qps = (uint32_t)tighter(h.dns.max_qps, ceiling->dns.max_qps);
+    h.dns.log_allowed |= ceiling->dns.log_allowed;
+    return h;
+}
+
+static const struct document_phase *phase_at(const struct document *d, size_t i)
+{
+    return d && i < d->n_phases ? &d->phases[i] : NULL;
+}
+
 int document_compile(const struct document *d, size_t phase, const struct document *ceiling,
                      uint64_t generation, struct policy_table *ret, struct cella_error *err)
 {
-    struct policy_head head = {.generation = generation,
-                               .n_strata = ceiling ? 2 : 1,
-                               .dns = {.types = POLICY_DNS_A | POLICY_DNS_AAAA}};
-    struct sweep s = {.out = policy_builder_new(&head), .ceiling = ceiling != NULL};
+    const struct document_phase *own = phase_at(d, phase);
+    const struct document_phase *limit = phase_at(ceiling, ceiling ? ceiling->active : 0);
+    struct policy_head head = make_head(d, ceiling, generation);
+    struct policy_builder *b;
     struct policy_table t = {0};
-    int r = s.out ? 0 : -ENOMEM, finished = 0;
+    int r = ceiling_valid(limit, err), finished, proto;
 
-    if (r == 0)
-        r = run(&s, phase < d->n_phases ? &d->phases[phase] : NULL,
-                ceiling && ceiling->active < ceiling->n_phases ? &ceiling->phases[ceiling->active]
-                                                               : NULL);
-    if (s.out)
-        finished = policy_builder_finish(s.out, &t);
+    if (r < 0)
+        return r;
+    b = policy_builder_new(&head);
+    if (!b)
+        return fail(err, -ENOMEM, "out of memory while compiling the policy");
+    add_rules(b, own, 0);
+    add_rules(b, limit, 1);
+    for (proto = POLICY_TCP; r == 0 && proto <= POLICY_UDP; proto++) {
+        struct sweep s = {.out = b, .ceiling = ceiling != NULL, .proto = (enum policy_proto)proto};
+        r = networks(&s, own, limit);
+    }
+    finished = policy_builder_finish(b, &t);
     if (r == 0 && finished == 0) {
         *ret = t;
         return 0;
     }
     policy_table_fini(&t);
     r = r < 0 ? r : finished;
-    return r == -E2BIG
-               ? fail(err, r,
-                      "the rules overlap so much that the policy expands beyond %u entries; write "
-                      "fewer or disjoint rules",
-                      POLICY_ENTRIES_MAX)
-               : fail(err, r, "compiling the policy: %s", strerror(-r));
+    if (r == -E2BIG)
+        return fail(err, r,
+                    "the rules overlap so much that the policy expands beyond %u entries; write "
+                    "fewer or disjoint rules",
+                    POLICY_ENTRIES_MAX);
+    return fail(err, r, "compiling the policy: %s", strerror(-r));
 }

@@ -216,45 +216,59 @@ static int request_matches(const struct policy_rule *r, const struct request *q)
     return !r->n_paths;
 }
 
-/* What the rules say; best and deny are the first in order among equals. */
+/* What the rules say; deny, sometime and best are the first in order among equals. */
 struct said {
-    const struct policy_rule *deny;     /* the whole connection, or the request */
-    const struct policy_rule *sometime; /* some requests: no other layer can tell which */
-    const struct policy_rule *best;     /* stratum 0 */
-    uint8_t floor[POLICY_STRATA_MAX];   /* least strict layer each stratum allows; 255 = none */
+    const struct policy_rule *deny; /* the whole connection, or the request */
+    const struct policy_rule *best; /* stratum 0, of its strictest layer; matches the request */
+    const struct policy_rule
+        *some[POLICY_STRATA_MAX];   /* denies some requests: only http sees which */
+    int level[POLICY_STRATA_MAX];   /* strictest layer + 1 among what the stratum allows */
+    int request[POLICY_STRATA_MAX]; /* an http rule of the stratum allows the request */
 };
 
-static void say(struct said *s, const struct policy_rule *r, const struct request *q)
+static void say_deny(struct said *s, const struct policy_rule *r, const struct request *q)
 {
-    if (r->verdict == POLICY_DENY) {
-        const struct policy_rule **where = narrowed(r) && !q ? &s->sometime : &s->deny;
-        if ((narrowed(r) && q && !request_matches(r, q)) || (*where && *where < r))
-            return;
+    const struct policy_rule **where = narrowed(r) && !q ? &s->some[r->stratum] : &s->deny;
+
+    if (narrowed(r) && q && !request_matches(r, q))
+        return;
+    if (!*where || r < *where)
         *where = r;
+}
+
+static void say_allow(struct said *s, const struct policy_rule *r, const struct request *q)
+{
+    int matches =
+        !q || (r->layer == POLICY_HTTP && request_matches(r, q) && (!q->websocket || r->websocket));
+
+    if (r->layer + 1 > s->level[r->stratum])
+        s->level[r->stratum] = r->layer + 1;
+    if (!matches)
         return;
-    }
-    if (q && r->layer == POLICY_HTTP && (!request_matches(r, q) || (q->websocket && !r->websocket)))
-        return;
-    if (r->layer < s->floor[r->stratum])
-        s->floor[r->stratum] = r->layer;
-    if (r->stratum == 0 && (!q || r->layer == POLICY_HTTP) &&
+    s->request[r->stratum] = 1;
+    if (r->stratum == 0 &&
         (!s->best || r->layer > s->best->layer || (r->layer == s->best->layer && r < s->best)))
         s->best = r;
 }
 
-static int judge(const struct policy_table *t, const struct said *s, const struct policy_rule **ret)
+/* Every stratum must allow, none by a stricter look than the document's rule takes, and one that
+   denies some requests must allow by http. */
+static int judge(const struct policy_table *t, const struct said *s, const struct request *q,
+                 const struct policy_rule **ret)
 {
     uint32_t i;
 
     *ret = s->deny;
     if (s->deny || !s->best)
         return POLICY_DENY;
-    for (i = 0; i < t->head.n_strata; i++)
-        if (s->floor[i] > s->best->layer)
+    for (i = 0; i < t->head.n_strata; i++) {
+        if (s->level[i] == 0 || s->level[i] > s->best->layer + 1 ||
+            (q && s->level[i] == POLICY_HTTP + 1 && !s->request[i]))
             return POLICY_DENY;
-    if (s->sometime && s->best->layer < POLICY_HTTP) {
-        *ret = s->sometime;
-        return POLICY_DENY;
+        if (s->some[i] && s->level[i] < POLICY_HTTP + 1) {
+            *ret = s->some[i];
+            return POLICY_DENY;
+        }
     }
     *ret = s->best;
     return POLICY_ALLOW;
@@ -268,14 +282,17 @@ static int find(const struct policy_table *t, const char *name, uint16_t port,
     struct said said = {0};
     struct walk w;
 
-    memset(said.floor, 255, sizeof(said.floor));
     *ret = NULL;
     if (port == 0 || (port == POLICY_HARD_PORT && proto == POLICY_TCP))
         return POLICY_DENY;
     for (walk_init(&w, t, name); (r = walk_next(&w));)
-        if (r->proto & proto && ports_cover(r, port))
-            say(&said, r, q);
-    return judge(t, &said, ret);
+        if (r->proto & proto && ports_cover(r, port)) {
+            if (r->verdict == POLICY_DENY)
+                say_deny(&said, r, q);
+            else
+                say_allow(&said, r, q);
+        }
+    return judge(t, &said, q, ret);
 }
 
 int policy_name_find(const struct policy_table *t, const char *name, uint16_t port,
@@ -304,24 +321,34 @@ int policy_http_find(const struct policy_table *t, const char *name, uint16_t po
     return find(t, canon, port, POLICY_TCP, &q, ret);
 }
 
-/* Whether a port of the name is open can change only where a range begins or a denial ends. */
+static int open_at(const struct policy_table *t, const char *canon, uint32_t port)
+{
+    const struct policy_rule *ignored;
+
+    return port <= UINT16_MAX &&
+           (find(t, canon, (uint16_t)port, POLICY_TCP, NULL, &ignored) == POLICY_ALLOW ||
+            find(t, canon, (uint16_t)port, POLICY_UDP, NULL, &ignored) == POLICY_ALLOW);
+}
+
+/* Hostile documents repeat a name thousands of times; what is not found open by then is closed. */
+#define LISTED_WORK_MAX 2000000u
+
+/* A verdict can change only where a range begins or has ended. */
 int policy_name_listed(const struct policy_table *t, const char *name)
 {
     char canon[POLICY_NAME_MAX + 1];
-    const struct policy_rule *r, *ignored;
+    const struct policy_rule *r;
     struct walk w;
-    size_t i;
+    size_t i, rules = 0, tried = 0;
 
     if (policy_name_canon(name, canon) < 0)
         return 0;
+    for (walk_init(&w, t, canon); walk_next(&w);)
+        rules++;
     for (walk_init(&w, t, canon); (r = walk_next(&w));)
-        for (i = 0; i < r->n_ports; i++) {
-            uint32_t at = r->verdict == POLICY_ALLOW ? r->ports[i].lo : r->ports[i].hi + 1u;
-            if (at <= UINT16_MAX &&
-                (find(t, canon, (uint16_t)at, POLICY_TCP, NULL, &ignored) == POLICY_ALLOW ||
-                 find(t, canon, (uint16_t)at, POLICY_UDP, NULL, &ignored) == POLICY_ALLOW))
+        for (i = 0; i < r->n_ports && tried * rules < LISTED_WORK_MAX; i++, tried++)
+            if (open_at(t, canon, r->ports[i].lo) || open_at(t, canon, r->ports[i].hi + 1u))
                 return 1;
-        }
     return 0;
 }
 

@@ -6,22 +6,13 @@
  *
  * The author of a document is hostile: he may be the workload's owner, not the operator. So every
  * member is known or refused, every number has a range, every array a limit, and nothing has a
- * default that opens anything. What a later version will know (host rules, tls, http) is refused by
- * name, so that nobody believes it is in force. Threads: none; no state outlives a call.
+ * default that opens anything. Threads: none; no state outlives a call.
  */
 #include <stdarg.h>
 
-#include "document.h"
-#include "json_at.h"
+#include "parse_int.h"
 
-struct reader {
-    const struct json_at *json;
-    struct cella_error *err;
-    struct document_phase *phase;
-    unsigned order; /* rules read in this phase */
-    int deny;
-    char at[512]; /* JSON pointer of the value being read */
-};
+/* -------------------------------------------------------------- complaints */
 
 /* Pointer to a member or element below r->at; the text of a hostile key is bounded. */
 static void below(const struct reader *r, const char *key, char out[768])
@@ -29,6 +20,10 @@ static void below(const struct reader *r, const char *key, char out[768])
     char esc[160];
     size_t n = 0;
 
+    if (!*key) {
+        snprintf(out, 768, "%s", r->at);
+        return;
+    }
     for (; *key && n < sizeof(esc) - 3; key++) { /* RFC 6901 */
         if (*key == '~' || *key == '/') {
             esc[n++] = '~';
@@ -41,19 +36,42 @@ static void below(const struct reader *r, const char *key, char out[768])
     snprintf(out, 768, "%s/%s", r->at, esc);
 }
 
-#define reject(r, key, ...)                                                                        \
-    __extension__({                                                                                \
-        char at_[768];                                                                             \
-        below((r), (key), at_);                                                                    \
-        json_at_fail((r)->json, at_, 0, (r)->err, __VA_ARGS__);                                    \
-    })
+static int complain(const struct reader *r, const char *key, int at_name, const char *fmt,
+                    va_list ap)
+{
+    char at[768], text[800];
 
-/* Refuses members that `known` (ends with NULL) does not name. */
-static int keys_known(struct reader *r, json_t *object, const char *const *known, const char *what)
+    below(r, key, at);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    return json_at_fail(r->json, at, at_name, r->err, "%s", text);
+}
+
+int reject(const struct reader *r, const char *key, const char *fmt, ...)
+{
+    va_list ap;
+    int e;
+
+    va_start(ap, fmt);
+    e = complain(r, key, 0, fmt, ap);
+    va_end(ap);
+    return e;
+}
+
+int reject_key(const struct reader *r, const char *key, const char *fmt, ...)
+{
+    va_list ap;
+    int e;
+
+    va_start(ap, fmt);
+    e = complain(r, key, 1, fmt, ap);
+    va_end(ap);
+    return e;
+}
+
+int keys_known(struct reader *r, json_t *object, const char *const *known, const char *what)
 {
     const char *key;
     json_t *value;
-    char at[768];
     size_t i;
 
     json_object_foreach(object, key, value)
@@ -62,203 +80,97 @@ static int keys_known(struct reader *r, json_t *object, const char *const *known
             ;
         if (known[i])
             continue;
-        below(r, key, at);
-        return json_at_fail(r->json, at, 1, r->err, "%s has no member of this name; remove it",
-                            what);
+        return *key ? reject_key(r, key, "%s has no member of this name; remove it", what)
+                    : reject(r, "", "%s has no member with an empty name; remove it", what);
     }
     return 0;
 }
+
+/* ------------------------------------------------------------------ memory */
+
+struct document_block {
+    struct document_block *next;
+    max_align_t data[];
+};
+
+void *keep(struct reader *r, size_t n)
+{
+    struct document_block *b = calloc(1, sizeof(*b) + n + 1);
+
+    if (!b) {
+        fail(r->err, -ENOMEM, "out of memory while reading the policy");
+        return NULL;
+    }
+    b->next = r->d->blocks;
+    r->d->blocks = b;
+    return b->data;
+}
+
+const char *keep_text(struct reader *r, const char *s)
+{
+    size_t n = strlen(s);
+    char *p = keep(r, n + 1);
+
+    if (p)
+        memcpy(p, s, n);
+    return p;
+}
+
+/* ------------------------------------------------------------------ places */
+
+size_t enter(struct reader *r, const char *key)
+{
+    size_t mark = strlen(r->at);
+
+    snprintf(r->at + mark, sizeof(r->at) - mark, "/%s", key);
+    return mark;
+}
+
+size_t enter_at(struct reader *r, const char *key, size_t i)
+{
+    size_t mark = strlen(r->at);
+
+    snprintf(r->at + mark, sizeof(r->at) - mark, "/%s/%zu", key, i);
+    return mark;
+}
+
+void leave(struct reader *r, size_t mark)
+{
+    r->at[mark] = 0;
+}
+
+int read_number(struct reader *r, json_t *object, const char *key, uint64_t min, uint64_t max,
+                uint64_t *ret)
+{
+    const json_t *v = json_object_get(object, key);
+
+    if (!v)
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < (json_int_t)min ||
+        json_integer_value(v) > (json_int_t)max)
+        return reject(r, key, "expected a whole number from %llu to %llu", (unsigned long long)min,
+                      (unsigned long long)max);
+    *ret = (uint64_t)json_integer_value(v);
+    return 0;
+}
+
+int read_flag(struct reader *r, json_t *object, const char *key, int *ret)
+{
+    const json_t *v = json_object_get(object, key);
+
+    if (!v)
+        return 0;
+    if (!json_is_boolean(v))
+        return reject(r, key, "expected true or false");
+    *ret = json_is_true(v);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ phases */
 
 static int id_valid(const char *s)
 {
     return name_valid(s) && strlen(s) <= POLICY_ID_MAX;
-}
-
-static int rule_id(struct reader *r, json_t *rule, struct document_rule *out)
-{
-    const json_t *v = json_object_get(rule, "id");
-    size_t i;
-
-    if (!v)
-        return json_at_fail(r->json, r->at, 0, r->err,
-                            "the rule has no \"id\"; events and reports name rules by it, add one");
-    if (!json_is_string(v) || !id_valid(json_string_value(v)))
-        return reject(r, "id",
-                      "a rule id is a string of 1 to %u letters, digits, '.', '_' and '-', "
-                      "starting with a letter or digit",
-                      POLICY_ID_MAX);
-    snprintf(out->id, sizeof(out->id), "%s", json_string_value(v));
-    for (i = 0; i < r->phase->n_rules; i++)
-        if (!strcmp(r->phase->rules[i].id, out->id))
-            return reject(r, "id", "the id \"%s\" is used twice in this phase; ids must be unique",
-                          out->id);
-    return 0;
-}
-
-static int rule_unsupported(struct reader *r, json_t *rule)
-{
-    static const char *const later[] = {"host", "http", "inject", "limits", "tls", "any"};
-    const char *layer = json_string_value(json_object_get(rule, "layer"));
-    char at[768];
-    size_t i;
-
-    for (i = 0; i < ARRAY_LEN(later); i++) {
-        if (!json_object_get(rule, later[i]))
-            continue;
-        below(r, later[i], at);
-        return json_at_fail(r->json, at, 1, r->err,
-                            "\"%s\" rules are not supported by egress-nft in this version: use "
-                            "cidr+ports+layer raw",
-                            later[i]);
-    }
-    if (!json_object_get(rule, "layer") && r->deny)
-        return 0;
-    if (!json_object_get(rule, "layer"))
-        return json_at_fail(
-            r->json, r->at, 0, r->err,
-            "the rule has no \"layer\", which means \"tls\", and that is not supported "
-            "by egress-nft in this version: use cidr+ports+layer raw");
-    if (layer && (!strcmp(layer, "tls") || !strcmp(layer, "http")))
-        return reject(r, "layer",
-                      "layer \"%s\" is not supported by egress-nft in this version: use "
-                      "cidr+ports+layer raw",
-                      layer);
-    if (!layer || strcmp(layer, "raw"))
-        return reject(r, "layer", "expected \"raw\"");
-    return 0;
-}
-
-static int rule_cidr(struct reader *r, json_t *rule, struct document_rule *out)
-{
-    const json_t *v = json_object_get(rule, "cidr");
-    const struct policy_hard_range *hard;
-    const char *why;
-
-    if (!v)
-        return json_at_fail(r->json, r->at, 0, r->err,
-                            "the rule has no \"cidr\"; add one, such as "
-                            "\"203.0.113.7/32\"");
-    if (!json_is_string(v))
-        return reject(r, "cidr", "expected a string such as \"203.0.113.0/28\"");
-    if (document_cidr(json_string_value(v), &out->lo, &out->hi, &why) < 0)
-        return reject(r, "cidr", "%s", why);
-    hard = out->deny ? NULL : policy_hard(out->lo, out->hi);
-    if (hard)
-        return reject(r, "cidr", "overlaps %s (%s), which no document can open; leave it out",
-                      hard->cidr, hard->what);
-    return 0;
-}
-
-/* 443 or "8000-8010". */
-static int port_range(const json_t *v, uint16_t *ret_lo, uint16_t *ret_hi)
-{
-    const char *s = json_string_value(v);
-    unsigned long lo, hi;
-    char *end;
-
-    if (json_is_integer(v)) {
-        json_int_t n = json_integer_value(v);
-        if (n < 1 || n > 65535)
-            return -EINVAL;
-        *ret_lo = *ret_hi = (uint16_t)n;
-        return 0;
-    }
-    if (!s || strlen(s) > 11 || strspn(s, "0123456789-") != strlen(s) || *s < '1' || *s > '9')
-        return -EINVAL;
-    lo = strtoul(s, &end, 10);
-    if (*end != '-' || end[1] < '1' || end[1] > '9')
-        return -EINVAL;
-    hi = strtoul(end + 1, &end, 10);
-    if (*end || lo > hi || hi > 65535)
-        return -EINVAL;
-    *ret_lo = (uint16_t)lo;
-    *ret_hi = (uint16_t)hi;
-    return 0;
-}
-
-static int rule_keep(struct reader *r, const struct document_rule *rule)
-{
-    struct document_phase *p = r->phase;
-
-    if (p->n_rules == DOCUMENT_RANGES_MAX)
-        return json_at_fail(r->json, r->at, 0, r->err, "more than %u port ranges in one phase",
-                            DOCUMENT_RANGES_MAX);
-    if (p->n_rules == p->cap_rules) {
-        size_t cap = p->cap_rules ? p->cap_rules * 2 : 16;
-        struct document_rule *grown = realloc(p->rules, cap * sizeof(*grown));
-        if (!grown)
-            return fail(r->err, -ENOMEM, "out of memory while reading the policy");
-        p->rules = grown;
-        p->cap_rules = cap;
-    }
-    p->rules[p->n_rules++] = *rule;
-    return 0;
-}
-
-static int rule_ports(struct reader *r, json_t *rule, struct document_rule *out)
-{
-    json_t *ports = json_object_get(rule, "ports"), *v;
-    size_t base = strlen(r->at), i;
-    int e;
-
-    if (!json_is_array(ports) || !json_array_size(ports))
-        return json_at_fail(
-            r->json, r->at, 0, r->err,
-            "the rule needs \"ports\", a list such as [443, \"8000-8010\"]; there is no "
-            "\"all ports\" default");
-    json_array_foreach(ports, i, v)
-    {
-        snprintf(r->at + base, sizeof(r->at) - base, "/ports/%zu", i);
-        if (port_range(v, &out->port_lo, &out->port_hi) < 0)
-            return json_at_fail(r->json, r->at, 0, r->err,
-                                "expected a port 1-65535 or a range such as \"8000-8010\"");
-        if (!out->deny && out->port_lo <= POLICY_HARD_PORT && POLICY_HARD_PORT <= out->port_hi)
-            return json_at_fail(
-                r->json, r->at, 0, r->err,
-                "contains TCP port %d (mail), which no document can open; leave it out "
-                "(\"1-24\", \"26-65535\")",
-                POLICY_HARD_PORT);
-        e = rule_keep(r, out);
-        if (e < 0)
-            return e;
-    }
-    return 0;
-}
-
-static int rule_proto(struct reader *r, json_t *rule)
-{
-    const json_t *v = json_object_get(rule, "proto");
-
-    if (!v || (json_is_string(v) && !strcmp(json_string_value(v), "tcp")))
-        return 0;
-    return reject(r, "proto", "only \"tcp\" can be opened in this version");
-}
-
-static int read_rule(struct reader *r, json_t *rule)
-{
-    static const char *const known[] = {"id",   "cidr",   "ports",  "proto", "layer", "host",
-                                        "http", "inject", "limits", "tls",   "any",   NULL};
-    struct document_rule out = {.deny = (uint16_t)r->deny};
-    int e;
-
-    if (!json_is_object(rule))
-        return json_at_fail(r->json, r->at, 0, r->err, "expected a rule, an object");
-    if (r->order >= POLICY_RULES_MAX / 2)
-        return json_at_fail(r->json, r->at, 0, r->err, "more than %u rules in one phase",
-                            POLICY_RULES_MAX / 2);
-    out.order = (uint16_t)r->order++;
-    e = keys_known(r, rule, known, "a rule");
-    if (e == 0)
-        e = rule_id(r, rule, &out);
-    if (e == 0)
-        e = rule_unsupported(r, rule);
-    if (e == 0)
-        e = rule_proto(r, rule);
-    if (e == 0)
-        e = rule_cidr(r, rule, &out);
-    if (e == 0)
-        e = rule_ports(r, rule, &out);
-    return e;
 }
 
 /* The lists of one phase: `object` holds "allow" and "deny", r->at points to it. */
@@ -311,7 +223,7 @@ static int read_phases(struct reader *r, json_t *phases, struct document *d)
         if (!json_is_object(phase))
             return reject(r, name, "expected an object with \"allow\" and \"deny\"");
         r->phase = &d->phases[d->n_phases++];
-        r->order = 0;
+        seen_clear(r);
         snprintf(r->phase->name, sizeof(r->phase->name), "%s", name);
         snprintf(r->at, sizeof(r->at), "/phases/%s", name);
         e = keys_known(r, phase, known, "a phase");
@@ -344,40 +256,40 @@ static int read_active(struct reader *r, json_t *root, struct document *d)
 static int read_scalars(struct reader *r, json_t *root, struct document *d)
 {
     const json_t *v = json_object_get(root, "version");
+    int e;
 
     if (!v && json_object_size(root))
-        return json_at_fail(r->json, "", 0, r->err,
-                            "the document has no \"version\"; add "
-                            "\"version\": 1");
+        return reject(r, "", "the document has no \"version\"; add \"version\": 1");
     if (v && (!json_is_integer(v) || json_integer_value(v) != 1))
         return reject(r, "version", "expected 1, the only version known here");
     v = json_object_get(root, "default");
     if (v && (!json_is_string(v) || strcmp(json_string_value(v), "deny")))
         return reject(r, "default", "expected \"deny\"; there is no other default");
-    v = json_object_get(root, "revision");
-    if (v && (!json_is_integer(v) || json_integer_value(v) < 0))
-        return reject(r, "revision", "expected a number, 0 or more");
-    d->revision = v ? (uint64_t)json_integer_value(v) : 0;
-    v = json_object_get(root, "reopen");
-    if (v && !json_is_boolean(v))
-        return reject(r, "reopen", "expected true or false");
-    d->reopen = json_is_true(v);
-    return 0;
+    v = json_object_get(root, "on_tighten");
+    if (v && (!json_is_string(v) || strcmp(json_string_value(v), "kill")))
+        return reject(r, "on_tighten",
+                      "expected \"kill\"; flows that are no longer allowed never "
+                      "stay open");
+    e = read_number(r, root, "revision", 0, UINT64_C(1) << 53, &d->revision);
+    return e < 0 ? e : read_flag(r, root, "reopen", &d->reopen);
 }
 
 static int read_root(struct reader *r, json_t *root, struct document *d)
 {
-    static const char *const known[] = {"version", "revision", "default", "active", "reopen",
-                                        "phases",  "allow",    "deny",    NULL};
+    static const char *const known[] = {"version",    "revision", "default", "active",  "reopen",
+                                        "on_tighten", "dns",      "limits",  "observe", "phases",
+                                        "allow",      "deny",     NULL};
     int flat, e;
 
     if (json_is_array(root) && !json_array_size(root))
         return 0; /* [] denies as {} does */
     if (!json_is_object(root))
-        return json_at_fail(r->json, "", 0, r->err, "expected the policy document, an object");
+        return reject(r, "", "expected the policy document, an object");
     e = keys_known(r, root, known, "the policy document");
     if (e == 0)
         e = read_scalars(r, root, d);
+    if (e == 0)
+        e = read_settings(r, root);
     if (e < 0)
         return e;
     flat = json_object_get(root, "allow") || json_object_get(root, "deny");
@@ -411,9 +323,12 @@ static int blank(const char *text, size_t len)
 int document_parse(const char *file, const char *text, size_t len, struct document *ret,
                    struct cella_error *err)
 {
-    struct document d = {0};
+    struct document d = {.dns = {.types = POLICY_DNS_A | POLICY_DNS_AAAA,
+                                 .max_label = 63,
+                                 .log_allowed = 1,
+                                 .max_qps = 50}};
     struct json_at json;
-    struct reader r = {.json = &json, .err = err};
+    struct reader r = {.json = &json, .err = err, .d = &d, .rules_max = DOCUMENT_RULES_MAX};
     int e;
 
     if (len > DOCUMENT_BYTES_MAX)
@@ -427,6 +342,7 @@ int document_parse(const char *file, const char *text, size_t len, struct docume
     if (e < 0)
         return e;
     e = read_root(&r, json.root, &d);
+    seen_clear(&r);
     json_at_fini(&json);
     if (e < 0) {
         document_fini(&d);
@@ -438,10 +354,15 @@ int document_parse(const char *file, const char *text, size_t len, struct docume
 
 void document_fini(struct document *d)
 {
+    struct document_block *b, *next;
     size_t i;
 
     if (!d)
         return;
+    for (b = d->blocks; b; b = next) {
+        next = b->next;
+        free(b);
+    }
     for (i = 0; i < d->n_phases; i++)
         free(d->phases[i].rules);
     free(d->phases);

@@ -88,26 +88,6 @@ const char *policy_table_rule(const struct policy_table *t, uint16_t rule)
 
 /* ---------------------------------------------------------------- algebra */
 
-static int overlap(const struct policy_entry *a, const struct policy_entry *b,
-                   struct policy_entry *ret)
-{
-    *ret = *a;
-    ret->lo = a->lo > b->lo ? a->lo : b->lo;
-    ret->hi = a->hi < b->hi ? a->hi : b->hi;
-    ret->port_lo = a->port_lo > b->port_lo ? a->port_lo : b->port_lo;
-    ret->port_hi = a->port_hi < b->port_hi ? a->port_hi : b->port_hi;
-    return ret->lo <= ret->hi && ret->port_lo <= ret->port_hi;
-}
-
-static int entry_order(const void *pa, const void *pb)
-{
-    const struct policy_entry *a = pa, *b = pb;
-
-    if (a->lo != b->lo)
-        return a->lo < b->lo ? -1 : 1;
-    return a->port_lo < b->port_lo ? -1 : a->port_lo > b->port_lo;
-}
-
 struct grown {
     struct policy_entry *e;
     size_t n, cap;
@@ -129,22 +109,103 @@ static int grow(struct grown *g, const struct policy_entry *e)
     return 0;
 }
 
-/* What both sets do with a point that `a` mentions: allowed by both, or denied by a rule of `a`. */
-static int intersect_sets(struct set a, struct set b, struct grown *out)
+/* The entries of the slab at `i` that follow one another. */
+static struct set slab_at(struct set s, uint32_t i)
 {
-    struct policy_entry e;
-    uint32_t i, j;
-    int r = 0;
+    struct set slab = {s.e + i, 0};
 
-    for (i = 0; r == 0 && i < a.n; i++) {
-        if (a.e[i].verdict != POLICY_ALLOW)
-            continue;
-        for (j = first_slab(b, a.e[i].lo); r == 0 && j < b.n && b.e[j].lo <= a.e[i].hi; j++)
-            if (b.e[j].verdict == POLICY_ALLOW && overlap(&a.e[i], &b.e[j], &e))
-                r = grow(out, &e);
+    while (i + slab.n < s.n && s.e[i + slab.n].lo == s.e[i].lo)
+        slab.n++;
+    return slab;
+}
+
+/* What two entries, either of which may be missing, say together; 0 = nothing. */
+static int both_say(const struct policy_entry *a, const struct policy_entry *b, uint16_t b_rules,
+                    struct policy_entry *ret)
+{
+    ret->verdict = POLICY_DENY;
+    if (a && a->verdict == POLICY_DENY) {
+        ret->rule = a->rule;
+        return 1;
     }
-    if (r == 0 && out->n)
-        qsort(out->e, out->n, sizeof(*out->e), entry_order);
+    if (b && b->verdict == POLICY_DENY) {
+        ret->rule = (uint16_t)(b->rule + b_rules);
+        return b_rules != POLICY_NO_RULE;
+    }
+    if (!a || !b)
+        return 0;
+    ret->verdict = POLICY_ALLOW;
+    ret->rule = a->rule;
+    return 1;
+}
+
+/* Steps through one dimension of two sorted lists: whether each covers `at`, and up to where that
+   stays so. *lo and *hi are an entry's ends, or 1 and 0 at the end of a list. */
+static uint32_t stretch(uint32_t at, const uint32_t lo[2], const uint32_t hi[2], int covers[2])
+{
+    uint32_t end = UINT32_MAX;
+    int k;
+
+    for (k = 0; k < 2; k++) {
+        covers[k] = lo[k] <= at && at <= hi[k];
+        if (covers[k] && hi[k] < end)
+            end = hi[k];
+        else if (lo[k] > at && lo[k] <= hi[k] && lo[k] - 1 < end)
+            end = lo[k] - 1;
+    }
+    return end;
+}
+
+/* One elementary address range: both port lists merged. */
+static int merge_ports(struct set a, struct set b, uint16_t b_rules, uint32_t lo, uint32_t hi,
+                       struct grown *out)
+{
+    struct policy_entry e = {.lo = lo, .hi = hi};
+    size_t first = out->n;
+    uint32_t i = 0, j = 0, at = 0, end;
+    int covers[2], r = 0;
+
+    for (; r == 0 && at <= UINT16_MAX && (i < a.n || j < b.n); at = end + 1) {
+        uint32_t plo[2] = {i < a.n ? a.e[i].port_lo : 1, j < b.n ? b.e[j].port_lo : 1};
+        uint32_t phi[2] = {i < a.n ? a.e[i].port_hi : 0, j < b.n ? b.e[j].port_hi : 0};
+        struct policy_entry *last = out->n > first ? &out->e[out->n - 1] : NULL;
+        end = stretch(at, plo, phi, covers);
+        e.port_lo = (uint16_t)at;
+        e.port_hi = (uint16_t)(end > UINT16_MAX ? UINT16_MAX : end);
+        if (both_say(covers[0] ? &a.e[i] : NULL, covers[1] ? &b.e[j] : NULL, b_rules, &e)) {
+            if (last && last->port_hi + 1u == at && last->rule == e.rule &&
+                last->verdict == e.verdict)
+                last->port_hi = e.port_hi;
+            else
+                r = grow(out, &e);
+        }
+        i += i < a.n && a.e[i].port_hi <= end;
+        j += j < b.n && b.e[j].port_hi <= end;
+    }
+    return r;
+}
+
+/* Allowed by both, denied by either. b_rules: what to add to the rule numbers of `b`;
+   POLICY_NO_RULE leaves its denials out. */
+static int intersect_sets(struct set a, struct set b, uint16_t b_rules, struct grown *out)
+{
+    uint32_t i = 0, j = 0, at = 0, end;
+    int covers[2], r = 0;
+
+    while (r == 0 && (i < a.n || j < b.n)) {
+        struct set sa = i < a.n ? slab_at(a, i) : (struct set){NULL, 0};
+        struct set sb = j < b.n ? slab_at(b, j) : (struct set){NULL, 0};
+        uint32_t lo[2] = {sa.n ? sa.e->lo : 1, sb.n ? sb.e->lo : 1};
+        uint32_t hi[2] = {sa.n ? sa.e->hi : 0, sb.n ? sb.e->hi : 0};
+        struct set none = {NULL, 0};
+        end = stretch(at, lo, hi, covers);
+        r = merge_ports(covers[0] ? sa : none, covers[1] ? sb : none, b_rules, at, end, out);
+        i += sa.n && hi[0] <= end ? sa.n : 0;
+        j += sb.n && hi[1] <= end ? sb.n : 0;
+        if (end == UINT32_MAX)
+            break;
+        at = end + 1;
+    }
     return r;
 }
 
@@ -190,18 +251,19 @@ static struct policy_head joined_head(const struct policy_table *a, const struct
     return h;
 }
 
-/* Too many strata to add even an empty one: `a` has been joined seven times. Drop its rules by name. */
-static int closed_rules(struct policy_builder *b, const struct policy_table *a)
+/* Too many strata to add even an empty one: `a` has been joined again and again. Names are closed. */
+static void closed_rules(struct policy_builder *b, const struct policy_table *a)
 {
     uint32_t i;
 
     for (i = 0; i < a->head.n_rules; i++) {
         struct policy_rule r = a->rules[i];
-        if (r.kind != POLICY_HOST_NONE)
+        if (r.kind != POLICY_HOST_NONE) {
             r.verdict = POLICY_DENY;
+            r.n_inject = 0;
+        }
         policy_builder_rule(b, &r);
     }
-    return 0;
 }
 
 int policy_table_intersect(const struct policy_table *a, const struct policy_table *b,
@@ -214,7 +276,8 @@ int policy_table_intersect(const struct policy_table *a, const struct policy_tab
     int udp, r = 0;
 
     for (udp = 0; r == 0 && udp < 2; udp++)
-        r = intersect_sets(set_of(a, udp), set_of(b, udp), &set[udp]);
+        r = intersect_sets(set_of(a, udp), set_of(b, udp),
+                           joinable(a, b) ? (uint16_t)a->head.n_rules : POLICY_NO_RULE, &set[udp]);
     nb = r == 0 ? policy_builder_new(&head) : NULL;
     if (r == 0 && !nb)
         r = -ENOMEM;
@@ -241,7 +304,7 @@ static int entries_within(struct set a, struct set b)
     uint64_t points[2] = {0, 0};
     struct set sets[2];
     uint32_t i, k;
-    int r = intersect_sets(a, b, &both);
+    int r = intersect_sets(a, b, POLICY_NO_RULE, &both);
 
     sets[0] = a;
     sets[1] = (struct set){both.e, (uint32_t)both.n};
