@@ -36,8 +36,8 @@ static void below(const struct reader *r, const char *key, char out[768])
     snprintf(out, 768, "%s/%s", r->at, esc);
 }
 
-static int complain(const struct reader *r, const char *key, int at_name, const char *fmt,
-                    va_list ap)
+static int CELLA_PRINTF(4, 0)
+    complain(const struct reader *r, const char *key, int at_name, const char *fmt, va_list ap)
 {
     char at[768], text[800];
 
