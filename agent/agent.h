@@ -123,6 +123,9 @@ int file_open(struct stream *s, uint8_t *payload, size_t len, const char **ret_w
    how many were found that were not zombies or (for SIGSTOP) already stopped; -errno when /proc
    cannot be read. */
 int tree_signal(pid_t root, const pid_t *skip, size_t n_skip, int sig);
+/* For a signal that must be delivered once and missed by nobody: the leader's process group first, in one
+   call that no fork slips through, then whoever has left that group. leader 0: it is gone. */
+int tree_signal_once(pid_t root, pid_t leader, int sig);
 
 /* ---- tty.c ---- */
 int tty_open(int *ret_master, int *ret_slave);

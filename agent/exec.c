@@ -358,8 +358,7 @@ static void obey(struct super *x)
     } else if (c.cmd == CMD_KILL) {
         x->killing = 1;
     } else if (c.cmd == CMD_SIGNAL_TREE) {
-        if (tree_signal(getpid(), NULL, 0, (int)c.arg) < 0 && x->leader)
-            kill(-x->leader, (int)c.arg);
+        tree_signal_once(getpid(), x->leader, (int)c.arg);
     } else if (c.cmd == CMD_SIGNAL_PROCESS && x->leader) {
         kill(x->leader, (int)c.arg);
     }

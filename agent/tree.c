@@ -25,7 +25,7 @@
 enum { UNKNOWN, INSIDE, OUTSIDE };
 
 struct entry {
-    pid_t pid, ppid;
+    pid_t pid, ppid, group;
     uint8_t where;
     char state;
 };
@@ -43,12 +43,12 @@ struct dirent64 {
     char name[];
 };
 
-static int read_stat(int dirfd, pid_t *ret_ppid, char *ret_state)
+static int read_stat(int dirfd, pid_t *ret_ppid, pid_t *ret_group, char *ret_state)
 {
     char buf[512], *p, *end;
     int fd = openat(dirfd, "stat", O_RDONLY | O_CLOEXEC);
     ssize_t n;
-    pid_t ppid = 0;
+    pid_t ppid = 0, group = 0;
 
     if (fd < 0)
         return -errno;
@@ -65,7 +65,11 @@ static int read_stat(int dirfd, pid_t *ret_ppid, char *ret_state)
     *ret_state = p[2];
     for (p += 4; *p >= '0' && *p <= '9'; p++)
         ppid = ppid * 10 + (*p - '0');
+    if (*p == ' ')
+        for (p++; *p >= '0' && *p <= '9'; p++)
+            group = group * 10 + (*p - '0');
     *ret_ppid = ppid;
+    *ret_group = group;
     return 0;
 }
 
@@ -80,7 +84,7 @@ static int table_add(struct table *t, int proc, const char *name)
     fd = openat(proc, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return 0;
-    r = read_stat(fd, &e.ppid, &e.state);
+    r = read_stat(fd, &e.ppid, &e.group, &e.state);
     close(fd);
     if (r < 0)
         return 0;
@@ -146,7 +150,7 @@ static void table_place(struct table *t, struct entry *e, pid_t root)
 static int hit(int proc, const struct entry *e, pid_t root, int sig)
 {
     char name[16], state;
-    pid_t ppid, pid = e->pid;
+    pid_t ppid, group, pid = e->pid;
     int i = sizeof(name) - 1, fd, sent = 0;
 
     name[i] = 0;
@@ -155,7 +159,7 @@ static int hit(int proc, const struct entry *e, pid_t root, int sig)
     fd = openat(proc, name + i, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return 0;
-    if (read_stat(fd, &ppid, &state) == 0 && (ppid == e->ppid || ppid == root)) {
+    if (read_stat(fd, &ppid, &group, &state) == 0 && (ppid == e->ppid || ppid == root)) {
         if (syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0) == 0)
             sent = 1;
         else if (errno != ESRCH)
@@ -166,7 +170,8 @@ static int hit(int proc, const struct entry *e, pid_t root, int sig)
     return sent;
 }
 
-int tree_signal(pid_t root, const pid_t *skip, size_t n_skip, int sig)
+/* `group`: members of this process group have had it. */
+static int tree_pass(pid_t root, const pid_t *skip, size_t n_skip, pid_t group, int sig)
 {
     int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), count = 0;
     struct table t = {0};
@@ -192,9 +197,21 @@ int tree_signal(pid_t root, const pid_t *skip, size_t n_skip, int sig)
     for (i = 0; i < t.n; i++)
         table_place(&t, &t.e[i], root);
     for (i = 0; i < t.n; i++)
-        if (t.e[i].where == INSIDE)
+        if (t.e[i].where == INSIDE && (!group || t.e[i].group != group))
             count += hit(proc, &t.e[i], root, sig);
     free(t.e);
     close(proc);
     return count;
+}
+
+int tree_signal(pid_t root, const pid_t *skip, size_t n_skip, int sig)
+{
+    return tree_pass(root, skip, n_skip, 0, sig);
+}
+
+int tree_signal_once(pid_t root, pid_t leader, int sig)
+{
+    if (!leader || kill(-leader, sig) < 0)
+        leader = 0;
+    return tree_pass(root, NULL, 0, leader, sig);
 }
