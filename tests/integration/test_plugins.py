@@ -3,7 +3,7 @@
 """plugin ls and inspect, and plugins that lie: refused or contained, with a message that names them."""
 import pytest
 
-pytestmark = pytest.mark.quick
+SLOW = {"hang-create"}  # waits for the watchdog
 
 
 def _plugin(cella, name):
@@ -13,6 +13,7 @@ def _plugin(cella, name):
     return found[0]
 
 
+@pytest.mark.quick
 def test_ls_lists_the_plugins_in_the_tree(cella):
     text = cella("plugin", "ls").ok().text
     for name in ("container", "egress-nft", "audit-jsonl"):
@@ -20,6 +21,7 @@ def test_ls_lists_the_plugins_in_the_tree(cella):
     assert {"container", "egress-nft", "audit-jsonl"} <= {row["name"] for row in cella("plugin", "ls", "--json").ok().json()}
 
 
+@pytest.mark.quick
 def test_inspect_shows_the_contract(cella):
     text = cella("plugin", "inspect", _plugin(cella, "cella-backend-container.so")).ok().text
     for word in ("backend", "container", "create", "pause", "snapshot", "container.limit-memory"):
@@ -27,6 +29,7 @@ def test_inspect_shows_the_contract(cella):
     assert cella("plugin", "inspect", "--json", _plugin(cella, "cella-backend-container.so")).ok().json()["name"] == "container"
 
 
+@pytest.mark.quick
 def test_inspect_of_what_is_no_plugin(cella, tmp_path):
     (tmp_path / "text.so").write_text("not an ELF file")
     cella("plugin", "inspect", tmp_path / "text.so").one_line(125, "text.so")
@@ -47,6 +50,7 @@ CONTAINED = ["lying-capability", "lying-limit", "unknown-answer", "unknown-stren
              "forged-message"]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("word", REFUSED_AT_LOAD)
 def test_refused_at_load(cella, word):
     path = _hostile(cella, word)
@@ -62,7 +66,7 @@ def _run_on(cella, word, **options):
         return cella("run", "--backend", word, "--", "true", timeout=90, **options)
 
 
-@pytest.mark.parametrize("word", CONTAINED)
+@pytest.mark.parametrize("word", [w if w in SLOW else pytest.param(w, marks=pytest.mark.quick) for w in CONTAINED])
 def test_contained_as_a_backend(cella, word):
     """Chosen as the backend of a cell, it costs that cell and nothing else."""
     result = _run_on(cella, word).one_line(125, word)
@@ -71,6 +75,7 @@ def test_contained_as_a_backend(cella, word):
     assert cella.run("--", "echo", "fine").ok().text == "fine"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("word", ["stray-output", "leaked-descriptor"])
 def test_sloppy_backends_harm_nobody(cella, word):
     """What they print does not become the command's output; what they leak does not outlive the warden."""
@@ -79,12 +84,14 @@ def test_sloppy_backends_harm_nobody(cella, word):
     assert cella.run("--", "echo", "fine").ok().text == "fine"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("word", ["unknown-verdict", "endless-reason", "failing-decider"])
 def test_decider_that_lies_denies(cella, word):
     with cella.configured(plugins=[{"path": str(_hostile(cella, word))}], deciders=[word]):
         cella.run("--", "true").one_line(125, word)
 
 
+@pytest.mark.quick
 def test_null_backend_is_a_plugin_like_any_other(cella):
     paths = sorted(p for p in (cella.build / "plugins").rglob("*.so") if "null" in p.name)
     assert len(paths) >= 2, paths
@@ -92,6 +99,7 @@ def test_null_backend_is_a_plugin_like_any_other(cella):
         assert "null" in cella("plugin", "inspect", path).ok().text
 
 
+@pytest.mark.quick
 def test_doctor_says_what_this_host_can_do(cella):
     text = cella("doctor").text
     for word in ("container", "limit.memory", "egress-nft"):
