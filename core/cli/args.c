@@ -52,6 +52,7 @@ static const struct opt table[] = {
     {"lines", 'n', OPT_COUNT, "N", "how many lines; default: 20", AT(lines)},
     {"kind", 0, OPT_STR, "KIND", "only events of this kind, or of kinds below it", AT(kind)},
     {"cell", 0, OPT_STR, "CELL", "only the chain of this cell", AT(cell)},
+    {"if-match", 0, OPT_STR, "REV", "only when this revision is in force", AT(if_match)},
     {"help", 'h', OPT_FLAG, NULL, "this text", AT(help)},
 };
 

@@ -3,7 +3,7 @@
 #
 # bash completion for cella. The words are those of "cella __options"; a test compares them.
 
-_cella_verbs="run create start exec cp ps inspect logs stats pause resume stop rm call plugin config audit doctor gc version help"
+_cella_verbs="run create start exec cp ps inspect logs stats pause resume stop rm call plugin config policy audit doctor gc version help"
 
 _cella_options() {
     case $1 in
@@ -23,6 +23,7 @@ _cella_options() {
     call) echo "--config --help" ;;
     plugin) echo "--json --help" ;;
     config) echo "--json --config --help" ;;
+    policy) echo "--if-match --json --config --help" ;;
     audit) echo "--lines --follow --kind --cell --json --config --help" ;;
     doctor) echo "--json --config --help" ;;
     gc) echo "--check --json --config --help" ;;
@@ -56,6 +57,12 @@ _cella() {
         mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells)" -- "$cur") ;;
     cp) mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells | sed 's/$/:/')" -f -- "$cur") ;;
     audit) mapfile -t COMPREPLY < <(compgen -W "tail show verify" -- "$cur") ;;
+    policy)
+        case $COMP_CWORD:$prev in
+        2:*) mapfile -t COMPREPLY < <(compgen -W "check show set phase" -- "$cur") ;;
+        3:show | 3:set | 3:phase) mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells)" -- "$cur") ;;
+        *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+        esac ;;
     config) mapfile -t COMPREPLY < <(compgen -W "check" -f -- "$cur") ;;
     plugin) mapfile -t COMPREPLY < <(compgen -W "ls inspect" -f -- "$cur") ;;
     help) mapfile -t COMPREPLY < <(compgen -W "$_cella_verbs" -- "$cur") ;;

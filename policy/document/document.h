@@ -20,7 +20,7 @@
 #include "table.h"
 #include "util.h"
 
-#define DOCUMENT_BYTES_MAX (4u << 20)
+#define DOCUMENT_BYTES_MAX (1u << 20)
 #define DOCUMENT_PHASES_MAX 16u
 #define DOCUMENT_RULES_MAX 16000u  /* in one phase */
 #define DOCUMENT_RANGES_MAX 32768u /* port ranges in one phase */
