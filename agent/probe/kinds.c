@@ -178,7 +178,7 @@ static void row_start(struct row *r, const struct sockaddr_storage *a, socklen_t
         setsockopt(r->fd, SOL_SOCKET, SO_BROADCAST, &on, sizeof(on));
     n = row_bind(r, family);
     if (n < 0) {
-        r->got = -1;
+        r->got = n == -EACCES ? 0 : -1; /* the cell may not have the port: closed */
         row_end(r, -n);
         return;
     }

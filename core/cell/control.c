@@ -261,6 +261,9 @@ static int call_inspect(struct peer *p, json_t *args, const struct pending *from
     if (limits_sample(w, &s) == 0)
         json_object_set_new(o, "usage", stats_json(&s));
     json_object_set_new(o, "egress", egress_json(w));
+    if (json_object_get(o, "reach"))
+        json_object_set_new(json_object_get(o, "reach"), "stale",
+                            json_boolean(reach_stale(w, json_object_get(o, "reach"))));
     if (w->req.argv)
         json_object_set(o, "argv", w->req.argv);
     if (w->audit)
@@ -333,6 +336,13 @@ static int call_phase(struct peer *p, json_t *args, const struct pending *from,
     return r;
 }
 
+static int call_reach(struct peer *p, json_t *args, const struct pending *from,
+                      struct cella_error *err)
+{
+    (void)args;
+    return reach_begin(p->warden, from, err);
+}
+
 static int waiter_add(struct warden *w, const struct pending *from, struct cella_error *err)
 {
     if (w->n_waiters == ARRAY_LEN(w->waiters))
@@ -391,7 +401,7 @@ static const struct call {
     {"pause", 0, call_pause},     {"resume", 0, call_resume}, {"stats", 0, call_stats},
     {"inspect", 0, call_inspect}, {"call", 0, call_method},   {"wait", 0, call_wait},
     {"stop", 0, call_stop},       {"rm", 0, call_rm},         {"policy", 0, call_policy},
-    {"phase", 0, call_phase},
+    {"phase", 0, call_phase},     {"reach", 0, call_reach},
 };
 
 static void dispatch_call(struct peer *p, uint32_t id, json_t *message)

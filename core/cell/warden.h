@@ -86,6 +86,7 @@ struct warden {
     struct cella_started started;
     int enforcer_on;
     struct policy_text policy;
+    struct reach *reach; /* a measurement under way */
     uint64_t generation, generation_last; /* in force; highest the enforcer has seen */
     char policy_trouble[512];             /* why the last change is not in force; "" = it is */
 
@@ -150,6 +151,11 @@ int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage),
                struct cella_error *err);
 #define ARROWS_AUDIT 3 /* config, store, audit: what the end of a cell still needs */
 void arrows_undo(struct warden *w, size_t until);
+
+/* reach.c */
+int reach_begin(struct warden *w, const struct pending *from, struct cella_error *err);
+/* 1: what the summary of an earlier measurement was bound to is not what is there now. */
+int reach_stale(const struct warden *w, const json_t *summary);
 
 /* policy.c */
 int policy_find(struct warden *w, struct cella_error *err);

@@ -70,6 +70,7 @@ int verb_ps(const struct options *o, int argc, char **argv);
 int verb_inspect(const struct options *o, int argc, char **argv);
 int verb_logs(const struct options *o, int argc, char **argv);
 int verb_stats(const struct options *o, int argc, char **argv);
+int verb_reach(const struct options *o, int argc, char **argv);
 int verb_pause(const struct options *o, int argc, char **argv);
 int verb_resume(const struct options *o, int argc, char **argv);
 int verb_stop(const struct options *o, int argc, char **argv);

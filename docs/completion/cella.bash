@@ -3,7 +3,7 @@
 #
 # bash completion for cella. The words are those of "cella __options"; a test compares them.
 
-_cella_verbs="run create start exec cp ps inspect logs stats pause resume stop rm call plugin config policy audit doctor gc version help"
+_cella_verbs="run create start exec cp ps inspect logs stats reach pause resume stop rm call plugin config policy audit doctor gc version help"
 
 _cella_options() {
     case $1 in
@@ -16,6 +16,7 @@ _cella_options() {
     inspect) echo "--config --help" ;;
     logs) echo "--follow --config --help" ;;
     stats) echo "--stream --json --config --help" ;;
+    reach) echo "--policy --backend --class --image --json --config --help" ;;
     pause) echo "--config --help" ;;
     resume) echo "--config --help" ;;
     stop) echo "--time --kill --json --config --help" ;;
@@ -53,7 +54,7 @@ _cella() {
         return
     fi
     case $verb in
-    start | exec | inspect | logs | stats | pause | resume | stop | rm | call)
+    start | exec | inspect | logs | stats | reach | pause | resume | stop | rm | call)
         mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells)" -- "$cur") ;;
     cp) mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells | sed 's/$/:/')" -f -- "$cur") ;;
     audit) mapfile -t COMPREPLY < <(compgen -W "tail show verify" -- "$cur") ;;

@@ -17,7 +17,8 @@
 
 #include "egress.h"
 
-#define RULE_ROWS_MAX 64
+#define RULE_ROWS_MAX 64u
+#define ROWS_OF_RULE 4u /* one after the other; a large network is many rectangles */
 #define HOST_ROWS_MAX 4
 #define OUTSIDE "203.0.113.1" /* any public address */
 #define RESOLVER "203.0.113.53"
@@ -51,7 +52,7 @@ struct way {
 #define DNS(id, kind, address, type)                                                               \
     {                                                                                              \
         id, "dns", kind, address, 53, "cella-reach.example", "type=" type, CELLA_REACH_BY_SINK,    \
-            "a " type " question for a name that no rule names", ""                                \
+            type " question for a name of no rule", ""                                             \
     }
 #define SIX(id, address, why)                                                                      \
     {                                                                                              \
@@ -259,16 +260,16 @@ static void put_entries(struct out *o, int udp)
 {
     const struct policy_entry *p = udp ? o->e->table.udp : o->e->table.entries;
     uint32_t n = udp ? o->e->table.head.n_udp : o->e->table.head.n_entries, i;
-    uint16_t seen[RULE_ROWS_MAX];
-    size_t rules = 0, k;
+    uint16_t last = POLICY_NO_RULE;
+    unsigned rows = 0, of_rule = 0;
 
-    for (i = 0; i < n && rules < RULE_ROWS_MAX; i++) {
+    for (i = 0; i < n && rows < RULE_ROWS_MAX; i++) {
         const char *rule;
-        for (k = 0; k < rules && seen[k] != p[i].rule; k++)
-            ;
-        if (k < rules || p[i].port_lo == 53)
+        of_rule = p[i].rule == last ? of_rule + 1 : 0;
+        last = p[i].rule;
+        if (of_rule >= ROWS_OF_RULE || p[i].port_lo == 53)
             continue;
-        seen[rules++] = p[i].rule;
+        rows++;
         if (allowed(o->e, udp, p[i].lo, p[i].port_lo, &rule)) {
             put_point(o, "rule", udp, p[i].lo, p[i].port_lo, "a rule allows it");
             put_edges(o, udp, &p[i]);
