@@ -34,6 +34,21 @@ enum engine_type {
 
 #define ENGINE_NAME_MAX 253
 
+/* Descriptors of the engine across exec, besides FD_CTL and FD_POLICY of ctl.h: its end of the flows
+   socket, and a PEM file of further authorities for upstreams (absent: none). Arguments: the names the
+   cell's CA may speak for; none = any. CTL_UP carries a memory file with the CA's certificate. */
+enum { ENGINE_FD_FLOWS = 5, ENGINE_FD_ROOTS = 6, ENGINE_FD_END = 7 };
+
+/* Plugin to engine, on the control socket, before the table that needs it. */
+#define ENGINE_SECRET 0x100u /* beyond every ctl_type */
+#define ENGINE_SECRET_MAX 8192u
+struct engine_secret {
+    uint32_t type; /* ENGINE_SECRET */
+    uint32_t len;  /* bytes of value, which end the packet; 0 = forget it */
+    char name[64];
+    char value[ENGINE_SECRET_MAX];
+};
+
 struct engine_msg {
     uint32_t type; /* enum engine_type */
     uint32_t id;   /* the gate's number of the flow; not reused */
