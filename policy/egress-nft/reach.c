@@ -126,7 +126,9 @@ int egress_reach_end(void *self, void *ctx, void (*seen)(void *, const struct ce
     free(e->reach.seen);
     e->reach.seen = NULL;
     e->reach.n_seen = 0;
-    return r < 0 ? fail_wrap(err, "reach") : 0;
+    if (r < 0)
+        fail_wrap(err, "reach");
+    return r;
 }
 
 int reach_message(struct egress *e, const struct ctl_msg *m)

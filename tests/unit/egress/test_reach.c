@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * A measurement through the enforcer's entry point: what of it ends in the sink, what is counted where, and that
+ * not one connection of it reaches a server, while everything else goes on as before.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "net.h"
+
+#define POLICY                                                                                     \
+    "{\"version\":1,\"allow\":["                                                                   \
+    "{\"id\":\"doc\",\"cidr\":\"203.0.113.0/28\",\"ports\":[80],\"layer\":\"raw\"}]}"
+#define NONCE "abcdefghijkl"
+#define JUDGED 21000
+#define TWIN 22000
+
+struct attempt {
+    const char *addr;
+    int port, sport, type;
+    const char *data;
+};
+
+/* errno; 0: the data came back; 253: silence; 254: something else came back. */
+static int attempt(void *arg)
+{
+    const struct attempt *a = arg;
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons((uint16_t)a->sport)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)a->port)};
+    struct timeval limit = {1, 0};
+    int fd = socket(AF_INET, a->type | SOCK_CLOEXEC, 0), on = 1;
+    char buf[256];
+    ssize_t n;
+
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    inet_pton(AF_INET, a->addr, &to.sin_addr);
+    if (bind(fd, (struct sockaddr *)&from, sizeof(from)) < 0)
+        return 252;
+    if (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 ||
+        send(fd, a->data, strlen(a->data), MSG_NOSIGNAL) < 0)
+        return errno;
+    n = recv(fd, buf, sizeof(buf), 0);
+    if (n < 0)
+        return errno == EAGAIN ? 253 : errno;
+    return (size_t)n == strlen(a->data) && !memcmp(buf, a->data, (size_t)n) ? 0 : 254;
+}
+
+static int try(const char *addr, int port, int sport, int type, const char *data)
+{
+    struct attempt a = {addr, port, sport, type, data};
+
+    return in_ns(world.cell_ns[0], attempt, &a);
+}
+
+static int begin(void *cell, uint32_t timeout_ms)
+{
+    struct cella_reach r = {.hdr = CELLA_HDR_INIT(struct cella_reach, CELLA_KIND_REACH),
+                            .nonce = NONCE,
+                            .port_lo = JUDGED,
+                            .port_hi = JUDGED + 99,
+                            .twin_lo = TWIN,
+                            .twin_hi = TWIN + 99,
+                            .timeout_ms = timeout_ms};
+
+    return world.ops->reach_begin(cell, &r, NULL);
+}
+
+static struct cella_reach_seen judged[100], twin[100];
+
+static void collect(void *ctx, const struct cella_reach_seen *s)
+{
+    (void)ctx;
+    assert_true((s->port >= JUDGED && s->port < JUDGED + 100) ||
+                (s->port >= TWIN && s->port < TWIN + 100));
+    *(s->port < TWIN ? &judged[s->port - JUDGED] : &twin[s->port - TWIN]) = *s;
+}
+
+static int end(void *cell)
+{
+    memset(judged, 0, sizeof(judged));
+    memset(twin, 0, sizeof(twin));
+    return world.ops->reach_end(cell, NULL, collect, NULL);
+}
+
+#define SAID "hello " NONCE " 1"
+
+static void test_sink(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, POLICY, &at);
+    int conns = world.sinks->conns, datagrams = world.sinks->datagrams;
+
+    (void)state;
+    assert_int_equal(begin(cell, 5000), 0);
+    assert_int_equal(begin(cell, 5000), -EBUSY);
+    /* allowed: into the sink, not to the server */
+    assert_int_equal(try("203.0.113.10", 80, JUDGED, SOCK_STREAM, SAID), 0);
+    /* allowed, without the nonce: carried, not counted */
+    assert_int_equal(try("203.0.113.10", 80, JUDGED + 1, SOCK_STREAM, "hello"), 0);
+    /* what the policy denies stays denied */
+    assert_int_equal(try("203.0.113.10", 81, JUDGED + 2, SOCK_STREAM, SAID), ECONNREFUSED);
+    assert_int_equal(try("169.254.169.254", 80, JUDGED + 3, SOCK_STREAM, SAID), ECONNREFUSED);
+    assert_int_equal(try("203.0.113.10", 9999, JUDGED + 4, SOCK_DGRAM, SAID), EHOSTUNREACH);
+    /* twins: everything gets through, to the sink */
+    assert_int_equal(try("203.0.113.10", 81, TWIN + 2, SOCK_STREAM, SAID), 0);
+    assert_int_equal(try("169.254.169.254", 80, TWIN + 3, SOCK_STREAM, SAID), 0);
+    assert_int_equal(try("203.0.113.10", 53, TWIN + 5, SOCK_STREAM, SAID), 0);
+    assert_int_equal(try("203.0.113.10", 9999, TWIN + 4, SOCK_DGRAM, SAID), 253);
+    /* others go on as always */
+    assert_int_equal(try("203.0.113.10", 80, 30000, SOCK_STREAM, SAID), 0);
+    assert_int_equal(try("203.0.113.10", 81, 30000, SOCK_STREAM, SAID), ECONNREFUSED);
+    assert_int_equal(world.sinks->conns, conns + 1);
+    assert_int_equal(end(cell), 0);
+    assert_int_equal(judged[0].bytes, strlen(SAID));
+    assert_int_equal(judged[0].carried, 1);
+    assert_int_equal(judged[1].bytes, 0);
+    assert_int_equal(judged[1].carried, 1);
+    assert_int_equal(judged[2].bytes, 0);
+    assert_true(judged[2].refused && judged[3].refused && judged[4].refused);
+    assert_int_equal(twin[2].bytes, strlen(SAID));
+    assert_int_equal(twin[3].bytes, strlen(SAID));
+    assert_int_equal(twin[5].bytes, strlen(SAID));
+    assert_int_equal(twin[4].bytes, strlen(SAID));
+    assert_int_equal(world.sinks->datagrams, datagrams);
+    /* over: the same ports are ports like any other */
+    assert_int_equal(try("169.254.169.254", 80, TWIN + 6, SOCK_STREAM, SAID), ECONNREFUSED);
+    assert_int_equal(try("203.0.113.10", 80, JUDGED + 6, SOCK_STREAM, SAID), 0);
+    assert_int_equal(world.sinks->conns, conns + 2);
+    assert_int_equal(end(cell), -EPROTO);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+/* Measured flows are no use of the network: no accounting, no net.allow; denials say what they are. */
+static unsigned lines;
+static void count_line(void *ctx, const struct cella_flow *f)
+{
+    (void)ctx;
+    (void)f;
+    lines++;
+}
+
+static void test_no_account(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, POLICY, &at);
+
+    (void)state;
+    assert_int_equal(begin(cell, 5000), 0);
+    assert_int_equal(try("203.0.113.10", 80, JUDGED, SOCK_STREAM, SAID), 0);
+    assert_int_equal(try("203.0.113.10", 81, JUDGED + 1, SOCK_STREAM, SAID), ECONNREFUSED);
+    assert_int_equal(end(cell), 0);
+    lines = 0;
+    assert_int_equal(world.ops->report(cell, NULL, count_line, NULL), 0);
+    assert_int_equal(lines, 0);
+    assert_non_null(find_event("net.deny", "no_rule", "203.0.113.10", 81));
+    assert_null(find_event("net.allow", "", "203.0.113.10", 80));
+    world.ops->detach(cell);
+    forget_events();
+}
+
+static void test_ends_by_itself(void **state)
+{
+    struct timespec nap = {1, 300000000};
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, POLICY, &at);
+
+    (void)state;
+    assert_int_equal(begin(cell, 100), 0);
+    nanosleep(&nap, NULL); /* past the gate's deadline and the kernel's timeout */
+    assert_int_equal(try("203.0.113.10", 81, TWIN, SOCK_STREAM, SAID), ECONNREFUSED);
+    assert_int_equal(end(cell), -ETIMEDOUT);
+    assert_int_equal(begin(cell, 5000), 0);
+    assert_int_equal(end(cell), 0);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+static void test_bad_requests(void **state)
+{
+    struct cella_reach r = {.hdr = CELLA_HDR_INIT(struct cella_reach, CELLA_KIND_REACH),
+                            .nonce = NONCE,
+                            .port_lo = 1000,
+                            .port_hi = 1100,
+                            .twin_lo = 1100,
+                            .twin_hi = 1200,
+                            .timeout_ms = 1000};
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, POLICY, &at);
+
+    (void)state;
+    assert_int_equal(world.ops->reach_begin(cell, &r, NULL), -EINVAL); /* they overlap */
+    r.twin_lo = 1101;
+    r.nonce = "short";
+    assert_int_equal(world.ops->reach_begin(cell, &r, NULL), -EINVAL);
+    r.nonce = NONCE;
+    r.timeout_ms = 0;
+    assert_int_equal(world.ops->reach_begin(cell, &r, NULL), -EINVAL);
+    r.timeout_ms = 1000;
+    r.port_hi = 70000;
+    assert_int_equal(world.ops->reach_begin(cell, &r, NULL), -EINVAL);
+    world.ops->detach(cell);
+}
+
+/* ---- what is expected ---- */
+
+static struct {
+    char id[64];
+    uint32_t expected;
+} rows[512];
+static size_t n_rows;
+
+static void keep(void *ctx, const struct cella_reach_row *r)
+{
+    (void)ctx;
+    snprintf(rows[n_rows].id, sizeof(rows[0].id), "%s", r->id);
+    rows[n_rows++].expected = r->expected;
+}
+
+static unsigned expected(const char *prefix, uint32_t what)
+{
+    unsigned n = 0;
+    size_t i;
+
+    for (i = 0; i < n_rows; i++)
+        n += !strncmp(rows[i].id, prefix, strlen(prefix)) && rows[i].expected == what;
+    return n;
+}
+
+static void expect(const char *document)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, document, &at);
+    size_t i, k;
+
+    n_rows = 0;
+    assert_int_equal(world.ops->expect(cell, NULL, keep, NULL), 0);
+    world.ops->detach(cell);
+    for (i = 0; i < n_rows; i++)
+        for (k = 0; k < i; k++)
+            assert_string_not_equal(rows[i].id, rows[k].id);
+}
+
+static void test_expect(void **state)
+{
+    (void)state;
+    expect("{}");
+    assert_int_equal(expected("", CELLA_REACH_ALLOW), 0);
+    assert_true(expected("metadata.", CELLA_REACH_DENY) >= 4);
+    expect(POLICY);
+    assert_int_equal(expected("rule.", CELLA_REACH_ALLOW), 1);
+    assert_int_equal(expected("edge.", CELLA_REACH_DENY), 2);
+    assert_int_equal(expected("tcp.80", CELLA_REACH_ALLOW), 1); /* 203.0.113.1:80 is in the rule */
+    assert_int_equal(expected("tcp.443", CELLA_REACH_DENY), 1);
+    expect("{\"version\":1,\"allow\":[{\"id\":\"a\",\"cidr\":\"203.0.113.0/28\",\"ports\":[80],"
+           "\"layer\":\"raw\"}],\"deny\":[{\"id\":\"d\",\"cidr\":\"203.0.113.0/30\",\"ports\":[80],"
+           "\"layer\":\"raw\"}]}");
+    assert_int_equal(expected("deny-rule.", CELLA_REACH_DENY), 2); /* TCP and UDP */
+    assert_int_equal(expected("tcp.80", CELLA_REACH_DENY), 1);
+}
+
+static int up(void **state)
+{
+    (void)state;
+    world_up();
+    return 0;
+}
+
+static int down(void **state)
+{
+    (void)state;
+    world_down();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sink),           cmocka_unit_test(test_no_account),
+        cmocka_unit_test(test_ends_by_itself), cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_expect),
+    };
+
+    return cmocka_run_group_tests(tests, up, down);
+}
