@@ -9,7 +9,8 @@
  *
  * Fixed descriptors across exec:
  *   3 control   4 policy table (memfd)   5 cell or gate namespace   6 uplink namespace   (setup)
- *   3 control   4 policy table   5 relay listener   6 DNS/UDP   7 DNS/TCP listener   8 NFLOG (gate)
+ *   3 control   4 policy table   5 relay listener   6 DNS/UDP   7 DNS/TCP listener   8 NFLOG
+ *   9 relayed UDP   10 raw, towards the cell (gate)
  */
 #ifndef CELLA_EGRESS_CTL_H
 #define CELLA_EGRESS_CTL_H
@@ -26,7 +27,9 @@ enum {
     FD_DNS_UDP = 6,
     FD_DNS_TCP = 7,
     FD_NFLOG = 8,
-    FD_GATE_END = 9
+    FD_UDP = 9,
+    FD_RAW = 10,
+    FD_GATE_END = 11
 };
 
 /* Addresses of slot n: 10.200.0.0 + 4n + {1: gate, 2: cell}, /30. */
@@ -41,7 +44,8 @@ enum {
 
 #define GATE_MARK 0x6361u
 #define GATE_LOG_GROUP 1
-#define GATE_RELAY_PORT 1 /* reached only by tproxy; a port of the gate namespace */
+#define GATE_RELAY_PORT 1 /* reached only by tproxy; ports of the gate namespace */
+#define GATE_UDP_PORT 2
 
 enum ctl_type {
     CTL_READY = 1, /* setup: fds {gate namespace[, tap]} */
@@ -57,9 +61,9 @@ enum ctl_type {
     CTL_FLUSHED,
     CTL_ENGINE, /* plugin: fd {the gate's end of engine.h}; without fd: there is no engine any more */
     CTL_REACH_BEGIN, /* plugin: name = nonce, ports [tx, rx], twin ports [tx_delta, rx_delta], count = ms */
-    CTL_REACH_END,   /* plugin */
-    CTL_REACH_SEEN,  /* gate: name = `count` struct ctl_seen */
-    CTL_REACH_DONE,  /* gate: begun, or everything was told; count = 1: it had ended by itself */
+    CTL_REACH_END,  /* plugin */
+    CTL_REACH_SEEN, /* gate: name = `count` struct ctl_seen */
+    CTL_REACH_DONE, /* gate: begun, or everything was told; count = 1: it had ended by itself */
     CTL_TYPES
 };
 
@@ -105,7 +109,8 @@ struct ctl_msg {
     uint64_t gen;
     uint64_t tx, rx, tx_delta, rx_delta;
     char rule[64];
-    char name[CTL_NAME_MAX]; /* DNS name, IPv6 destination, error text */
+    char name[CTL_NAME_MAX]; /* host name, IPv6 destination, error text */
+    char hint[128];          /* what to do about it */
     char method[24];         /* HTTP requests only, as path_hash */
     char path_hash[20];      /* first 16 hex digits of SHA-256 over the path without its query */
     uint32_t probe;          /* CTL_DENY: 1 = from a source port of a reach measurement */

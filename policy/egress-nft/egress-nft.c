@@ -116,11 +116,15 @@ static int attach_gate(struct egress *e, const struct cella_attach *at, int *ret
                        struct cella_error *err)
 {
     const char *gate = e->host->helper_path(e->host->ctx, "cella-gate");
-    char slot[16], gate_path[4096];
+    char slot[16], gate_path[4096], resolvers[RESOLVERS_LEN];
     char *argv[] = {
-        "cella-gate-setup", "attach", slot, at->link == CELLA_LINK_TAP ? "tap" : "netns",
-        gate_path,          NULL};
-    int ns[2] = {at->link == CELLA_LINK_TAP ? -1 : at->borrow_netns_fd, e->uplink}, r;
+        "cella-gate-setup", "attach",  slot, at->link == CELLA_LINK_TAP ? "tap" : "netns",
+        gate_path,          resolvers, NULL};
+    int ns[2] = {at->link == CELLA_LINK_TAP ? -1 : at->borrow_netns_fd, e->uplink};
+    int r = resolvers_find(at->options, resolvers, err);
+
+    if (r < 0)
+        return r;
 
     if (!gate || (size_t)snprintf(gate_path, sizeof(gate_path), "%s", gate) >= sizeof(gate_path))
         return fail(err, -ENOENT, "the helper program cella-gate is not installed beside cella");
@@ -377,7 +381,7 @@ static int egress_reap(const struct cella_host *host, const struct cella_reap *r
 static int egress_probe(const struct cella_host *host, const struct cella_probe_report *report,
                         struct cella_error *err)
 {
-    static const char *const names[] = {"net.tcp", "net.dns", "events"};
+    static const char *const names[] = {"net.tcp", "net.udp", "net.dns", "events"};
     char *argv[] = {"cella-gate-setup", "probe", NULL};
     auto_free char *path = NULL;
     int ns[2] = {-1, -1};
@@ -391,17 +395,27 @@ static int egress_probe(const struct cella_host *host, const struct cella_probe_
     for (i = 0; i < ARRAY_LEN(names); i++)
         report->capability(report->ctx, names[i], r < 0 ? CELLA_NONE : CELLA_NATIVE,
                            r < 0 ? eb.text : NULL);
-    report->capability(report->ctx, "net.udp", CELLA_NONE,
-                       "UDP other than DNS to the gate is closed in this version");
     report->capability(report->ctx, "net.ipv6", CELLA_NONE, "IPv6 is closed in this version");
     return 0;
 }
+
+static const struct cella_option options[] = {
+    {.name = "resolvers",
+     .help =
+         "DNS servers for names the policy lists, as IPv4[:port],...; empty: those of the host's "
+         "/etc/resolv.conf; none: no names",
+     .def = "",
+     .type = CELLA_OPT_STRING},
+};
 
 static const struct cella_enforcer_ops ops = {
     .hdr = CELLA_HDR_INIT(struct cella_enforcer_ops, CELLA_KIND_ENFORCER),
     .name = "egress-nft",
     .version = "0.1.0",
     .summary = "egress policy by nftables and a relaying gate, outside the cell",
+    .options = options,
+    .n_options = ARRAY_LEN(options),
+    .option_stride = sizeof(options[0]),
     .probe = egress_probe,
     .check = egress_check,
     .attach = egress_attach,

@@ -63,6 +63,12 @@ int table_memfd(const struct policy_table *t);
 /* Turns a CTL_ERROR into err; returns its code. */
 int helper_failed(const struct ctl_msg *m, struct cella_error *err);
 
+/* ---- resolvers.c ---- */
+#define RESOLVERS_LEN 128
+/* "a.b.c.d:port,…" from the options or the host; "" when there is none. */
+int resolvers_find(const struct cella_options *options, char ret[RESOLVERS_LEN],
+                   struct cella_error *err);
+
 /* ---- change.c ---- */
 /* Puts *t in force, taking its contents; the gate resets what it no longer allows. */
 int table_change(struct egress *e, struct policy_table *t, uint64_t *ret_killed,

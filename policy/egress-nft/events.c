@@ -98,8 +98,10 @@ static void account(struct egress *e, const struct ctl_msg *m, const char *dst, 
     char destination[CTL_NAME_MAX + 8];
     struct line *l;
 
-    if (m->reason == REASON_DNS_REFUSED)
+    if (m->qtype)
         snprintf(destination, sizeof(destination), "%s", m->name);
+    else if (m->name[0] && m->reason != REASON_IPV6_CLOSED)
+        snprintf(destination, sizeof(destination), "%s:%u", m->name, m->port);
     else if (m->port)
         snprintf(destination, sizeof(destination), "%s:%u", dst, m->port);
     else
@@ -167,7 +169,7 @@ static int emit_message(struct egress *e, const struct ctl_msg *m, const char *d
         put_int(&f, "port", m->port);
     if (m->reason != REASON_IPV6_CLOSED)
         put_str(&f, "name", m->name);
-    if (m->reason == REASON_DNS_REFUSED)
+    if (m->qtype)
         put_int(&f, "qtype", m->qtype);
     put_str(&f, "method", m->method);
     put_str(&f, "path_hash", m->path_hash);
@@ -182,6 +184,7 @@ static int emit_message(struct egress *e, const struct ctl_msg *m, const char *d
         put_int(&f, "suppressed", m->suppressed);
     if (m->probe)
         f.f[f.n++] = (struct cella_field){.name = "probe", .type = CELLA_FIELD_BOOL, .i64 = 1};
+    put_str(&f, "hint", m->hint);
     return emit(e, kind, &f) < 0 ? -EIO : 0;
 }
 
@@ -194,10 +197,10 @@ static int message_valid(const struct egress *e, const struct ctl_msg *m)
 {
     return m->type > CTL_ERROR && m->type < CTL_TYPES && m->reason < REASONS && m->proto < 256 &&
            memchr(m->rule, 0, sizeof(m->rule)) && memchr(m->name, 0, sizeof(m->name)) &&
-           memchr(m->method, 0, sizeof(m->method)) &&
+           memchr(m->method, 0, sizeof(m->method)) && memchr(m->hint, 0, sizeof(m->hint)) &&
            memchr(m->path_hash, 0, sizeof(m->path_hash)) && id_or_empty(m->rule) &&
-           m->count <= 1000000 && m->suppressed < UINT64_C(1) << 48 &&
-           m->probe <= 1 && m->gen <= e->table.head.generation && m->tx < UINT64_C(1) << 60 &&
+           m->count <= 1000000 && m->suppressed < UINT64_C(1) << 48 && m->probe <= 1 &&
+           m->gen <= e->table.head.generation && m->tx < UINT64_C(1) << 60 &&
            m->rx < UINT64_C(1) << 60 && m->tx_delta <= m->tx && m->rx_delta <= m->rx;
 }
 

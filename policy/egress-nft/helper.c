@@ -132,6 +132,7 @@ int ctl_wait(int ctl, uint64_t deadline, struct ctl_msg *ret, int *fds, int *nfd
             return n < 0 ? (int)n : -EBADMSG;
         ret->rule[sizeof(ret->rule) - 1] = 0;
         ret->name[sizeof(ret->name) - 1] = 0;
+        ret->hint[sizeof(ret->hint) - 1] = 0;
         return 0;
     }
 }

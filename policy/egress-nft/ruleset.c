@@ -9,15 +9,21 @@
  * once and report it.
  *
  * Order of chain `pre`, and why:
- *   1 mark cleared            Should: start from nothing. Mustn't: trust a mark that came with the
- * packet. 2 other interfaces        dropped; there are none 3 IPv6                    never gets
- * here (chain `wire` ends it), dropped again if it does 4 source check            Mustn't: answer a
- * forged source, the answer would be an amplifier 5 special destinations    no answer exists for
- * them 6 DNS                     before everything that could redirect or refuse port 53, whatever
- * its destination: the query is answered REFUSED by the gate. Mustn't: reach an upstream. 7
- * hard-deny set           Mustn't: come after the allow set 8 allow set               to the relay,
- * which checks again 9 everything else         logged, then refused with the answer its protocol
- * knows No connection tracking: nothing is accepted because it was accepted before.
+ *   1 mark cleared          start from nothing. Mustn't: trust a mark that came with the packet.
+ *   2 other interfaces      dropped; there are none.
+ *   3 IPv6                  never gets here (chain `wire` ends it), dropped again if it does.
+ *   4 source check          Mustn't: answer a forged source, the answer would be an amplifier.
+ *   5 special destinations  no answer exists for them.
+ *   6 DNS                   before everything that could redirect or refuse port 53, whatever its destination.
+ *   7 mail                  TCP port 25, whatever a policy says.
+ *   8 synthetic addresses   before the hard-deny set they are part of, and only ports some name has: to the relay, which maps
+ *                           the address to its name and judges that.
+ *   9 hard-deny set         Mustn't: come after the allow sets.
+ *  10 allow sets            to the relay, which checks again.
+ *  11 ports of names        only in mode "real"; the relay wants a pin for the address.
+ *  12 everything else       logged, then refused with the answer its protocol knows.
+ *
+ * No connection tracking: nothing is accepted because it was accepted before.
  *
  * libnftables is mapped here only, in a process that ends or becomes the gate by exec.
  */
@@ -26,6 +32,8 @@
 #include <nftables/libnftables.h>
 
 #include "setup.h"
+
+#define SYNTHETIC "198.18.0.0/15" /* POLICY_SYNTHETIC_LO, _HI */
 
 static void add_addr(struct buf *b, uint32_t a)
 {
@@ -58,15 +66,19 @@ static void add_hard(struct buf *b, const struct host_addrs *hosts)
     buf_addf(b, " }\n");
 }
 
-static void add_allow(struct buf *b, const struct policy_table *t)
+static void add_allow(struct buf *b, const char *set, const struct policy_entry *entries,
+                      uint32_t n_entries)
 {
     uint32_t i, n = 0;
 
-    for (i = 0; i < t->head.n_entries; i++) {
-        const struct policy_entry *e = &t->entries[i];
+    for (i = 0; i < n_entries; i++) {
+        const struct policy_entry *e = &entries[i];
         if (e->verdict != POLICY_ALLOW)
             continue;
-        buf_addf(b, "%s", n++ ? ", " : "add element inet cella allow { ");
+        if (n++)
+            buf_addf(b, ", ");
+        else
+            buf_addf(b, "add element inet cella %s { ", set);
         add_range(b, e->lo, e->hi);
         if (e->port_lo == e->port_hi)
             buf_addf(b, " . %u", e->port_lo);
@@ -75,6 +87,39 @@ static void add_allow(struct buf *b, const struct policy_table *t)
     }
     if (n)
         buf_addf(b, " }\n");
+}
+
+/* Ports that some name has. Synthetic addresses are one range; real ones can be any. */
+static void add_name_ports(struct buf *b, const struct policy_table *t, enum policy_proto proto)
+{
+    struct policy_ports *ports = NULL;
+    size_t n = 0, i;
+
+    if (policy_name_ports(t, proto, &ports, &n) < 0) {
+        b->oom = 1;
+        return;
+    }
+    if (n)
+        buf_addf(b, "add element inet cella %s_%s { ",
+                 policy_mode(t) == POLICY_REAL ? "real" : "name",
+                 proto == POLICY_TCP ? "tcp" : "udp");
+    for (i = 0; i < n; i++)
+        if (ports[i].lo == ports[i].hi)
+            buf_addf(b, "%s%u", i ? ", " : "", ports[i].lo);
+        else
+            buf_addf(b, "%s%u-%u", i ? ", " : "", ports[i].lo, ports[i].hi);
+    if (n)
+        buf_addf(b, " }\n");
+    free(ports);
+}
+
+static void add_sets(struct buf *b, const struct policy_table *t, const struct host_addrs *hosts)
+{
+    add_hard(b, hosts);
+    add_allow(b, "allow", t->entries, t->head.n_entries);
+    add_allow(b, "allow_udp", t->udp, t->head.n_udp);
+    add_name_ports(b, t, POLICY_TCP);
+    add_name_ports(b, t, POLICY_UDP);
 }
 
 static void add_chains(struct buf *b, uint32_t slot)
@@ -86,6 +131,11 @@ static void add_chains(struct buf *b, uint32_t slot)
              "  set hard { type ipv4_addr; flags interval; auto-merge; }\n"
              "  set allow { typeof ip daddr . tcp dport; flags interval; }\n"
              "  set reach { type inet_service; flags interval, timeout; }\n"
+             "  set allow_udp { typeof ip daddr . udp dport; flags interval; }\n"
+             "  set name_tcp { type inet_service; flags interval; }\n"
+             "  set name_udp { type inet_service; flags interval; }\n"
+             "  set real_tcp { type inet_service; flags interval; }\n"
+             "  set real_udp { type inet_service; flags interval; }\n"
              "  set special { type ipv4_addr; flags interval;\n"
              "    elements = { 0.0.0.0/8, 127.0.0.0/8, 224.0.0.0/4, 255.255.255.255 } }\n"
              "  chain deny {\n"
@@ -114,9 +164,17 @@ static void add_chains(struct buf *b, uint32_t slot)
              "    udp sport @reach tproxy ip to :53 meta mark set %u accept\n"
              "    udp dport 53 tproxy ip to :53 meta mark set %u accept\n"
              "    tcp dport 53 tproxy ip to :53 meta mark set %u accept\n"
-             "    ip daddr @hard goto deny\n"
              "    tcp dport %d goto deny\n"
+             "    ip daddr %s tcp dport @name_tcp tproxy ip to :%d meta mark set %u accept\n"
+             "    ip daddr %s udp dport @name_udp tproxy ip to :%d meta mark set %u accept\n"
+             "    ip daddr @hard goto deny\n",
+             GATE_RELAY_PORT, GATE_MARK, GATE_MARK, GATE_MARK, GATE_MARK, POLICY_HARD_PORT,
+             SYNTHETIC, GATE_RELAY_PORT, GATE_MARK, SYNTHETIC, GATE_UDP_PORT, GATE_MARK);
+    buf_addf(b,
              "    ip daddr . tcp dport @allow tproxy ip to :%d meta mark set %u accept\n"
+             "    ip daddr . udp dport @allow_udp tproxy ip to :%d meta mark set %u accept\n"
+             "    tcp dport @real_tcp tproxy ip to :%d meta mark set %u accept\n"
+             "    udp dport @real_udp tproxy ip to :%d meta mark set %u accept\n"
              "    goto deny\n"
              "  }\n"
              "  chain local_in { type filter hook input priority 0; policy drop;\n"
@@ -128,8 +186,8 @@ static void add_chains(struct buf *b, uint32_t slot)
              "    log group %d prefix \"m\" queue-threshold 1\n"
              "  }\n"
              "}\n",
-             GATE_RELAY_PORT, GATE_MARK, GATE_MARK, GATE_MARK, GATE_MARK, POLICY_HARD_PORT,
-             GATE_RELAY_PORT, GATE_MARK, GATE_MARK, cell >> 24, cell >> 16 & 255, cell >> 8 & 255,
+             GATE_RELAY_PORT, GATE_MARK, GATE_UDP_PORT, GATE_MARK, GATE_RELAY_PORT, GATE_MARK,
+             GATE_UDP_PORT, GATE_MARK, GATE_MARK, cell >> 24, cell >> 16 & 255, cell >> 8 & 255,
              cell & 255, GATE_LOG_GROUP);
 }
 
@@ -137,8 +195,7 @@ void ruleset_text(struct buf *b, uint32_t slot, const struct policy_table *t,
                   const struct host_addrs *hosts)
 {
     add_chains(b, slot);
-    add_hard(b, hosts);
-    add_allow(b, t);
+    add_sets(b, t, hosts);
     buf_add(b, "", 1);
 }
 
@@ -179,11 +236,14 @@ int ruleset_load(uint32_t slot, const struct policy_table *t, const struct host_
 int ruleset_replace(const struct policy_table *t, const struct host_addrs *hosts,
                     struct cella_error *err)
 {
+    static const char *const sets[] = {"hard",     "allow",    "allow_udp", "name_tcp",
+                                       "name_udp", "real_tcp", "real_udp"};
     auto_buf struct buf b = BUF_INIT;
+    size_t i;
 
-    buf_addf(&b, "flush set inet cella allow\nflush set inet cella hard\n");
-    add_hard(&b, hosts);
-    add_allow(&b, t);
+    for (i = 0; i < ARRAY_LEN(sets); i++)
+        buf_addf(&b, "flush set inet cella %s\n", sets[i]);
+    add_sets(&b, t, hosts);
     buf_add(&b, "", 1);
     return run(&b, "changing the rule set", err);
 }

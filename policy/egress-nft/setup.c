@@ -4,7 +4,7 @@
 /*
  * cella-gate-setup - builds the slot of one cell, then becomes its gate.
  *
- *   cella-gate-setup attach SLOT netns|tap GATE-PROGRAM   descriptors of ctl.h; ends in exec of the
+ *   cella-gate-setup attach SLOT netns|tap GATE-PROGRAM RESOLVERS   descriptors of ctl.h; ends in exec of the
  * gate cella-gate-setup apply SLOT                           replaces the sets of an existing gate
  * namespace cella-gate-setup lo                                   brings lo of FD_CELL up
  *   cella-gate-setup probe                                loads a rule set in a namespace of its
@@ -37,8 +37,8 @@ struct job {
     int uplink_fd; /* FD_UPLINK or home_fd */
     int tap_fd;
     int gate_exe;
-    int relay, dns_udp, dns_tcp, nflog;
-    const char *gate_path;
+    int relay, dns_udp, dns_tcp, nflog, udp, raw;
+    const char *gate_path, *resolvers;
     struct policy_table table;
     struct host_addrs hosts;
 };
@@ -198,6 +198,10 @@ static int make_sockets(struct job *j, struct cella_error *err)
         r = gate_listener(53, SOCK_STREAM, &j->dns_tcp, err);
     if (r == 0)
         r = gate_nflog(&j->nflog, err);
+    if (r == 0)
+        r = gate_listener(GATE_UDP_PORT, SOCK_DGRAM, &j->udp, err);
+    if (r == 0)
+        r = gate_raw(&j->raw, err);
     return r;
 }
 
@@ -249,9 +253,11 @@ static int place(int fd, int to)
 
 static int become_gate(struct job *j, struct cella_error *err)
 {
-    int *const fds[] = {&j->relay, &j->dns_udp, &j->dns_tcp, &j->nflog, &j->gate_exe};
-    static const int to[] = {FD_RELAY, FD_DNS_UDP, FD_DNS_TCP, FD_NFLOG};
-    char slot[16], *argv[] = {"cella-gate", slot, NULL}, *envp[] = {NULL};
+    int *const fds[] = {&j->relay, &j->dns_udp, &j->dns_tcp, &j->nflog,
+                        &j->udp,   &j->raw,     &j->gate_exe};
+    static const int to[] = {FD_RELAY, FD_DNS_UDP, FD_DNS_TCP, FD_NFLOG, FD_UDP, FD_RAW};
+    char slot[16], *envp[] = {NULL};
+    char *argv[] = {"cella-gate", slot, (char *)(uintptr_t)j->resolvers, NULL};
     size_t i;
     int r;
 
@@ -363,9 +369,10 @@ static int run(int argc, char **argv, struct job *j, struct cella_error *err)
     if (argc > 2 && (parse_i64(argv[2], &slot) < 0 || slot < 0 || slot > SLOT_MAX))
         return usage(err);
     j->slot = (uint32_t)slot;
-    if (argc == 5 && !strcmp(argv[1], "attach")) {
+    if (argc == 6 && !strcmp(argv[1], "attach")) {
         j->tap = !strcmp(argv[3], "tap");
         j->gate_path = argv[4];
+        j->resolvers = argv[5];
         return attach(j, err);
     }
     if (argc == 3 && !strcmp(argv[1], "apply"))

@@ -39,6 +39,8 @@ int net_host_addrs(struct host_addrs *ret, struct cella_error *err);
 /* ---- sockets.c: the gate's listeners in the current namespace ---- */
 int gate_listener(uint16_t port, int type, int *ret_fd, struct cella_error *err);
 int gate_nflog(int *ret_fd, struct cella_error *err);
+/* Sends packets whose header the gate writes; the rules let them go to the cell only. */
+int gate_raw(int *ret_fd, struct cella_error *err);
 
 /* ---- ruleset.c ---- */
 int ruleset_load(uint32_t slot, const struct policy_table *t, const struct host_addrs *hosts,

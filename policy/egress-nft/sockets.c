@@ -42,6 +42,18 @@ int gate_listener(uint16_t port, int type, int *ret_fd, struct cella_error *err)
     return 0;
 }
 
+/* Answers to relayed datagrams come from whatever address and port the cell sent to; no bound socket can
+   do that for more than one port. */
+int gate_raw(int *ret_fd, struct cella_error *err)
+{
+    auto_close int fd = socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW);
+
+    if (fd < 0)
+        return fail(err, -errno, "no raw socket for the gate: %s", strerror(errno));
+    *ret_fd = steal_fd(&fd);
+    return 0;
+}
+
 static int nflog_config(struct mnl_socket *nl, uint16_t attr, const void *value, size_t len,
                         uint32_t seq)
 {

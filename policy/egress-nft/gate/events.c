@@ -94,27 +94,47 @@ static int take_token(struct events *e)
     return 1;
 }
 
-void gate_deny(struct gate *g, uint32_t proto, uint32_t dst, uint16_t port, uint32_t reason,
-               const char *rule, const char *name, uint16_t qtype)
+void gate_deny_hint(struct gate *g, const struct ctl_msg *what)
 {
     struct events *e = g->events;
-    struct ctl_msg m = {.type = CTL_DENY,
-                        .reason = reason,
-                        .proto = proto,
-                        .dst = dst,
-                        .port = port,
-                        .qtype = qtype,
-                        .count = 1,
-                        .gen = g->table.head.generation,
-                        .suppressed = e->suppressed,
-                        .probe = reach_refused(g) != 0};
+    struct ctl_msg m = *what;
 
-    snprintf(m.rule, sizeof(m.rule), "%s", rule ? rule : "");
-    snprintf(m.name, sizeof(m.name), "%s", name ? name : "");
+    m.type = CTL_DENY;
+    m.count = 1;
+    m.gen = g->table.head.generation;
+    m.suppressed = e->suppressed;
+    m.probe = reach_refused(g) != 0;
     if (!take_token(e) || gate_tell(g, &m) < 0)
         e->suppressed++;
     else
         e->suppressed = 0;
+}
+
+void gate_deny(struct gate *g, uint32_t proto, uint32_t dst, uint16_t port, uint32_t reason,
+               const char *rule, const char *name, uint16_t qtype)
+{
+    struct ctl_msg m = {.reason = reason, .proto = proto, .dst = dst, .port = port, .qtype = qtype};
+
+    snprintf(m.rule, sizeof(m.rule), "%s", rule ? rule : "");
+    snprintf(m.name, sizeof(m.name), "%s", name ? name : "");
+    gate_deny_hint(g, &m);
+}
+
+/* Of no weight for safety, so it shares the budget of denials and is left out when that is spent. */
+void gate_answered(struct gate *g, uint32_t proto, uint32_t dst, const char *name, uint16_t qtype)
+{
+    struct ctl_msg m = {.type = CTL_ALLOW,
+                        .proto = proto,
+                        .dst = dst,
+                        .port = 53,
+                        .qtype = qtype,
+                        .count = 1,
+                        .gen = g->table.head.generation};
+
+    if (!g->table.head.dns.log_allowed || !take_token(g->events))
+        return;
+    snprintf(m.name, sizeof(m.name), "%s", name);
+    gate_tell(g, &m);
 }
 
 void events_close_account(struct gate *g)

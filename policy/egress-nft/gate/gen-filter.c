@@ -27,7 +27,8 @@ static const int plain[] = {
     SCMP_SYS(exit_group),      SCMP_SYS(rt_sigreturn), SCMP_SYS(munmap),
     SCMP_SYS(mremap),          SCMP_SYS(brk),          SCMP_SYS(madvise),
     SCMP_SYS(restart_syscall), SCMP_SYS(getrandom),    SCMP_SYS(fstat),
-    SCMP_SYS(newfstatat), /* size of a new policy table */
+    SCMP_SYS(newfstatat),                      /* size of a new policy table */
+    SCMP_SYS(gettimeofday),    SCMP_SYS(time), /* c-ares, where the vDSO does not serve */
 };
 
 static int rules(scmp_filter_ctx c)

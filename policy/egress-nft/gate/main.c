@@ -6,7 +6,7 @@
  *
  * Started by cella-gate-setup as nobody, without capabilities, in the uplink namespace, with the
  * descriptors of ctl.h and an empty environment. Order: die with the warden -> not dumpable ->
- * policy -> filter -> UP -> serve. Should: exit when the control socket closes. Mustn't: serve a
+ * policy -> resolvers -> filter -> UP -> serve. Should: exit when the control socket closes. Mustn't: serve a
  * byte before the filter is installed. The kernel rules find no listener once this process is gone,
  * so its death closes everything.
  */
@@ -89,7 +89,7 @@ static void publish(struct gate *g, int own_fd)
     }
     policy_table_fini(&g->table);
     g->table = t;
-    m.tx = relay_judge(g);
+    m.tx = relay_judge(g) + udp_judge(g);
     m.gen = t.head.generation;
     if (gate_tell(g, &m) < 0)
         g->quit = 1;
@@ -102,10 +102,13 @@ static void flush(struct gate *g, int final)
 
     dns_udp_ready(g, &g->dns_udp, 0);
     nflog_flush(g);
-    if (final)
+    if (final) {
         relay_end_all(g);
-    else
+        udp_end_all(g);
+    } else {
         relay_progress(g);
+        udp_progress(g);
+    }
     events_close_account(g);
     gate_tell(g, &m);
 }
@@ -153,20 +156,30 @@ static void ctl_ready(struct gate *g, struct watch *w, uint32_t ready)
         flush(g, m.count != 0);
     else if (r > 0 && (m.type == CTL_REACH_BEGIN || m.type == CTL_REACH_END))
         reach_control(g, &m);
+    else if (r > 0 && m.type == CTL_ENGINE)
+        engine_set(g, fd);
     else if (fd >= 0)
         close(fd);
 }
 
+#define RESUME_MS 20
+
 /* Milliseconds until something must be looked at without a descriptor saying so. */
 static int patience(struct gate *g)
 {
-    int slow = g->n_connecting || g->n_dns_conns || !g->relay.want ? 1000 : -1;
+    int ms = g->n_pending || g->n_dns_conns || g->n_assocs || !g->relay.want ? 1000 : -1;
+    int asked = upstream_patience(), nap = -1;
     uint64_t now;
 
-    if (!g->nap_until)
-        return slow;
-    now = gate_now();
-    return now >= g->nap_until ? 0 : (int)((g->nap_until - now) / 1000000u) + 1;
+    if (g->n_paused)
+        ms = RESUME_MS;
+    if (g->nap_until) {
+        now = gate_now();
+        nap = now >= g->nap_until ? 0 : (int)((g->nap_until - now) / 1000000u) + 1;
+    }
+    if (asked >= 0 && (ms < 0 || asked < ms))
+        ms = asked;
+    return nap >= 0 && (ms < 0 || nap < ms) ? nap : ms;
 }
 
 static void tick(struct gate *g)
@@ -178,10 +191,14 @@ static void tick(struct gate *g)
         g->nap_until = 0;
         watch_set(g, &g->nflog, EPOLLIN);
     }
+    if (g->n_paused)
+        relay_resume(g);
+    upstream_tick();
     if (now - last < 500000000u)
         return;
     last = now;
     relay_tick(g);
+    udp_tick(g);
     dns_tick(g);
 }
 
@@ -200,11 +217,12 @@ static void serve(struct gate *g)
         }
         tick(g);
         relay_reap(g);
+        udp_reap(g);
         dns_reap(g);
     }
 }
 
-static int start(struct gate *g)
+static int start(struct gate *g, const char *resolvers)
 {
     struct ctl_msg up = {.type = CTL_UP};
     struct {
@@ -217,6 +235,7 @@ static int start(struct gate *g)
         {&g->dns_udp, dns_udp_ready, FD_DNS_UDP},
         {&g->dns_tcp, dns_tcp_ready, FD_DNS_TCP},
         {&g->nflog, nflog_ready, FD_NFLOG},
+        {&g->udp, udp_ready, FD_UDP},
     };
     size_t i;
 
@@ -224,7 +243,10 @@ static int start(struct gate *g)
     prctl(PR_SET_DUMPABLE, 0);
     close_range(FD_GATE_END, ~0u, 0);
     events_init(g);
-    if (getuid() == 0 || load_table(FD_POLICY, &g->table) < 0)
+    g->engine.fd = -1;
+    g->raw_fd = FD_RAW;
+    if (getuid() == 0 || load_table(FD_POLICY, &g->table) < 0 || !use_get(g, "") ||
+        upstream_init(g, resolvers) < 0)
         return -1;
     g->ep = epoll_create1(EPOLL_CLOEXEC);
     if (g->ep < 0)
@@ -243,12 +265,12 @@ int main(int argc, char **argv)
     static struct gate g;
     char *end = NULL;
 
-    if (argc != 2) {
+    if (argc != 3) {
         fputs("cella-gate: it is started by cella; it has no use of its own\n", stderr);
         return 2;
     }
     g.slot = (uint32_t)strtoul(argv[1], &end, 10);
-    if (*end || g.slot > SLOT_MAX || start(&g) < 0)
+    if (*end || g.slot > SLOT_MAX || start(&g, argv[2]) < 0)
         return 1;
     serve(&g);
     return 0;

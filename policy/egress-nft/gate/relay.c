@@ -4,19 +4,16 @@
 /*
  * relay - TCP flows: accepted from the cell, checked, dialled from the uplink namespace, spliced.
  *
- * The kernel rules let a connection come this far; the check here is the one that counts and
- * repeats all of it: hard-deny set, the uplink's own addresses as they are now, the table. Exactly
- * the checked address is dialled. An allowed flow is reported before it is dialled, and refused
- * when that fails.
+ * A destination is allowed by network (verdict.c), or it stands for a name (flight.c); either way an address that
+ * was checked just now is dialled, and no other. An allowed flow is reported before it is dialled, and refused
+ * when that fails. Bytes move in lane.c; those of layer "http" in another process (handover.c).
  *
- * Bytes go through a pipe per direction and never into this process. A direction reads only when
- * its pipe is empty, so a slow reader holds at most one pipe and two socket buffers. FIN is passed
- * on after the last byte; any error resets both ends. Dead flows are freed after the turn, because
+ * Should: keep half-close; reset both ends on any error and when a new policy does not allow the flow as it is. Mustn't:
+ * let a flow outlive its verdict, its limits or the deadline of its state. Dead flows are freed after the turn, because
  * epoll may still hold an event for them. One thread.
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -26,111 +23,27 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "gate.h"
+#include "flow.h"
 
 #define CONNECT_NS 15000000000u
-#define PIPE_BYTES (256 * 1024)
-#define PIPES_KEPT 8u
-#define PUMP_ROUNDS 8
 
-struct pipes {
-    int fd[2];
-};
+/* ------------------------------------------------------------------ events */
 
-/* Bytes of one direction, on their way from one side to the other. */
-struct lane {
-    struct pipes pipe; /* only while it holds bytes */
-    size_t held;
-    uint64_t moved, told;
-    int eof, done;
-};
-
-struct flow {
-    struct watch cell, up; /* first two members: callbacks find the flow from them */
-    struct flow *next;
-    struct lane tx, rx; /* cell to upstream, and back */
-    uint32_t dst;
-    uint16_t port;
-    uint16_t sport; /* of a reach measurement: this flow ends in the sink; else 0 */
-    uint16_t dead;
-    int connecting;
-    uint64_t deadline, gen;
-    char rule[POLICY_ID_MAX + 1];
-};
-
-/* ------------------------------------------------------------------ pipes */
-
-static struct pipes kept[PIPES_KEPT];
-static unsigned n_kept;
-
-static int pipe_take(struct pipes *p)
+static void fill(const struct flow *f, struct ctl_msg *m)
 {
-    if (n_kept) {
-        *p = kept[--n_kept];
-        return 0;
-    }
-    if (pipe2(p->fd, O_CLOEXEC | O_NONBLOCK) < 0)
-        return -errno;
-    fcntl(p->fd[0], F_SETPIPE_SZ, PIPE_BYTES); /* the default size does too */
-    return 0;
+    m->proto = IPPROTO_TCP;
+    m->dst = f->dst ? f->dst : f->asked;
+    m->port = f->port;
+    m->count = 1;
+    m->gen = f->gen;
+    snprintf(m->rule, sizeof(m->rule), "%s", f->rule);
+    snprintf(m->name, sizeof(m->name), "%s", f->name ? name_text(f->name) : "");
 }
-
-static void pipe_give(struct pipes *p, int empty)
-{
-    if (p->fd[0] < 0)
-        return;
-    if (empty && n_kept < PIPES_KEPT) {
-        kept[n_kept++] = *p;
-    } else {
-        close(p->fd[0]);
-        close(p->fd[1]);
-    }
-    p->fd[0] = p->fd[1] = -1;
-}
-
-/* --------------------------------------------------------------- verdicts */
-
-int uplink_owns(uint32_t addr)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr = {htonl(addr)}};
-    socklen_t len = sizeof(a);
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), own = 0;
-
-    if (fd < 0)
-        return 1; /* cannot tell: closed */
-    /* Connecting a datagram socket sends nothing; it only asks the routing table. */
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
-        own = getsockname(fd, (struct sockaddr *)&a, &len) < 0 || a.sin_addr.s_addr == htonl(addr);
-    close(fd);
-    return own && !policy_is_test_server(addr);
-}
-
-uint32_t relay_check(const struct gate *g, uint32_t dst, uint16_t port,
-                     const struct policy_entry **ret_entry)
-{
-    const struct policy_entry *e;
-
-    *ret_entry = NULL;
-    if (policy_hard(dst, dst) || port == POLICY_HARD_PORT || uplink_owns(dst))
-        return REASON_HARD_DENY;
-    e = policy_table_find(&g->table, dst, port);
-    *ret_entry = e;
-    if (!e)
-        return REASON_NO_RULE;
-    return e->verdict == POLICY_ALLOW ? REASON_NONE : REASON_DENY_RULE;
-}
-
-/* ------------------------------------------------------------------ flows */
 
 static void flow_tell(struct gate *g, struct flow *f, uint32_t type, uint32_t reason)
 {
     struct ctl_msg m = {.type = type,
                         .reason = reason,
-                        .proto = IPPROTO_TCP,
-                        .dst = f->dst,
-                        .port = f->port,
-                        .count = 1,
-                        .gen = f->gen,
                         .tx = f->tx.moved,
                         .rx = f->rx.moved,
                         .tx_delta = f->tx.moved - f->tx.told,
@@ -138,7 +51,7 @@ static void flow_tell(struct gate *g, struct flow *f, uint32_t type, uint32_t re
 
     if (f->sport)
         return;
-    snprintf(m.rule, sizeof(m.rule), "%s", f->rule);
+    fill(f, &m);
     if (gate_tell(g, &m) < 0) {
         gate_suppressed(g, 1);
         return;
@@ -146,6 +59,21 @@ static void flow_tell(struct gate *g, struct flow *f, uint32_t type, uint32_t re
     f->tx.told = f->tx.moved;
     f->rx.told = f->rx.moved;
 }
+
+static void tell_end(struct gate *g, struct flow *f, uint32_t reason)
+{
+    struct ctl_msg m = {.reason = reason};
+
+    if (f->told) {
+        flow_tell(g, f, CTL_FLOW, reason);
+    } else if (reason != REASON_NONE) {
+        fill(f, &m);
+        g->attempt = f->sport;
+        gate_deny_hint(g, &m);
+    }
+}
+
+/* ------------------------------------------------------------------- flows */
 
 /* Whether close() resets. Set from birth, so that a gate that dies leaves resets behind and nobody
    takes a cut transfer for a whole one. */
@@ -156,8 +84,44 @@ static void reset_on_close(int fd, int on)
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
 }
 
-/* Ends the flow; `hard` sends RST both ways. */
-static void flow_end(struct gate *g, struct flow *f, int hard, uint32_t reason)
+/* A reset now, whoever else has the descriptor. */
+static void reset_now(int fd)
+{
+    struct sockaddr a = {.sa_family = AF_UNSPEC};
+
+    connect(fd, &a, sizeof(a));
+}
+
+static int has_deadline(const struct flow *f)
+{
+    return f->deadline != 0;
+}
+
+void flow_state(struct gate *g, struct flow *f, enum flow_state state, uint64_t ns)
+{
+    g->n_pending -= (unsigned)has_deadline(f);
+    f->state = state;
+    f->deadline = ns ? gate_now() + ns : 0;
+    g->n_pending += (unsigned)has_deadline(f);
+}
+
+static void close_ends(struct flow *f, int hard)
+{
+    const int fds[] = {f->cell.fd, f->up.fd};
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        if (fds[i] < 0)
+            continue;
+        if (!hard)
+            reset_on_close(fds[i], 0);
+        else if (f->state == FLOW_ENGINE)
+            reset_now(fds[i]);
+        close(fds[i]);
+    }
+}
+
+void flow_end(struct gate *g, struct flow *f, int hard, uint32_t reason)
 {
     struct flow **p;
 
@@ -169,101 +133,29 @@ static void flow_end(struct gate *g, struct flow *f, int hard, uint32_t reason)
     if (*p)
         *p = f->next;
     g->n_flows--;
-    g->n_connecting -= f->connecting != 0;
-    flow_tell(g, f, CTL_FLOW, reason);
+    if (f->state == FLOW_RESOLVE)
+        upstream_cancel(f);
+    tell_end(g, f, reason);
     watch_del(g, &f->cell);
     watch_del(g, &f->up);
-    if (!hard) {
-        reset_on_close(f->cell.fd, 0);
-        reset_on_close(f->up.fd, 0);
-    }
-    close(f->cell.fd);
-    if (f->up.fd >= 0)
-        close(f->up.fd);
-    pipe_give(&f->tx.pipe, !f->tx.held);
-    pipe_give(&f->rx.pipe, !f->rx.held);
+    close_ends(f, hard);
+    flow_state(g, f, f->state, 0);
+    limits_close(g, &f->limits);
+    lane_drop(g, &f->tx);
+    lane_drop(g, &f->rx);
     f->next = g->dead;
     g->dead = f;
     watch_set(g, &g->relay, EPOLLIN);
 }
 
-/* One step of a lane: 1 something moved, 0 nothing to do now, -errno broken. */
-static int lane_step(struct lane *l, int from, int to)
-{
-    ssize_t n;
-
-    if (!l->held) {
-        if (l->eof)
-            return 0;
-        if (l->pipe.fd[0] < 0 && pipe_take(&l->pipe) < 0)
-            return -ENFILE;
-        n = splice(from, NULL, l->pipe.fd[1], NULL, PIPE_BYTES, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-        if (n <= 0)
-            pipe_give(&l->pipe, 1);
-        if (n < 0)
-            return errno == EAGAIN ? 0 : -errno;
-        if (n == 0) {
-            l->eof = 1;
-            return 0;
-        }
-        l->held = (size_t)n;
-    }
-    n = splice(l->pipe.fd[0], NULL, to, NULL, l->held, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-    if (n < 0)
-        return errno == EAGAIN ? 0 : -errno;
-    l->held -= (size_t)n;
-    l->moved += (uint64_t)n;
-    if (!l->held)
-        pipe_give(&l->pipe, 1);
-    return n > 0;
-}
-
-static int lane_pump(struct lane *l, int from, int to)
-{
-    int i, r = 1;
-
-    for (i = 0; r > 0 && i < PUMP_ROUNDS; i++)
-        r = lane_step(l, from, to);
-    if (r < 0)
-        return r;
-    if (l->eof && !l->held && !l->done) {
-        if (shutdown(to, SHUT_WR) < 0 && errno != ENOTCONN)
-            return -errno;
-        l->done = 1;
-    }
-    return 0;
-}
-
-/* `in` is the lane that reads from w, `out` the one that writes to it. */
-static void side_update(struct gate *g, struct watch *w, const struct lane *in,
-                        const struct lane *out)
-{
-    uint32_t want = 0;
-
-    if (in->eof && out->done) { /* nothing more to learn here; EPOLLHUP would repeat for ever */
-        watch_del(g, w);
-        return;
-    }
-    if (!in->eof && !in->held)
-        want |= EPOLLIN;
-    if (out->held)
-        want |= EPOLLOUT;
-    watch_set(g, w, want);
-}
-
 static void flow_pump(struct gate *g, struct flow *f)
 {
-    if (lane_pump(&f->tx, f->cell.fd, f->up.fd) < 0 ||
-        lane_pump(&f->rx, f->up.fd, f->cell.fd) < 0) {
-        flow_end(g, f, 1, REASON_NONE);
-        return;
-    }
-    if (f->tx.done && f->rx.done) {
+    int r = lanes_pump(g, f);
+
+    if (r < 0)
+        flow_end(g, f, 1, r == -EDQUOT ? REASON_LIMIT : REASON_NONE);
+    else if (f->tx.done && f->rx.done)
         flow_end(g, f, 0, REASON_NONE);
-        return;
-    }
-    side_update(g, &f->cell, &f->tx, &f->rx);
-    side_update(g, &f->up, &f->rx, &f->tx);
 }
 
 static int socket_error(int fd)
@@ -280,12 +172,44 @@ static void cell_ready(struct gate *g, struct watch *w, uint32_t ready)
 
     if (f->dead)
         return;
-    if (ready & EPOLLERR || (f->connecting && ready & EPOLLHUP)) {
+    if (f->state == FLOW_PEEK)
+        flight_ready(g, f, ready);
+    else if (ready & EPOLLERR || (f->state != FLOW_OPEN && ready & EPOLLHUP))
         flow_end(g, f, 1, REASON_NONE);
+    else if (f->state == FLOW_OPEN)
+        flow_pump(g, f);
+}
+
+/* --------------------------------------------------------------------- dial */
+
+static void connected(struct gate *g, struct flow *f)
+{
+    int r;
+
+    if (f->layer != POLICY_HTTP || f->sport) {
+        flow_state(g, f, FLOW_OPEN, 0);
+        flow_pump(g, f);
         return;
     }
-    if (!f->connecting)
-        flow_pump(g, f);
+    watch_del(g, &f->cell);
+    watch_del(g, &f->up);
+    r = engine_give(g, f);
+    if (r == 0)
+        flow_state(g, f, FLOW_ENGINE, 0);
+    else
+        flow_end(g, f, 1, r == -EAGAIN ? REASON_LIMIT : REASON_BROKER_DOWN);
+}
+
+static void up_failed(struct gate *g, struct flow *f)
+{
+    watch_del(g, &f->up);
+    if (f->up.fd >= 0)
+        close(f->up.fd);
+    f->up.fd = -1;
+    if (f->next_addr < f->n_addrs)
+        flow_dial(g, f);
+    else
+        flow_end(g, f, 1, REASON_UPSTREAM);
 }
 
 static void up_ready(struct gate *g, struct watch *w, uint32_t ready)
@@ -294,20 +218,18 @@ static void up_ready(struct gate *g, struct watch *w, uint32_t ready)
 
     if (f->dead)
         return;
-    if (f->connecting) {
+    if (f->state == FLOW_CONNECT) {
         if (!(ready & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
             return;
-        if (socket_error(w->fd)) {
-            flow_end(g, f, 1, REASON_UPSTREAM);
-            return;
-        }
-        f->connecting = 0;
-        g->n_connecting--;
+        if (socket_error(w->fd))
+            up_failed(g, f);
+        else
+            connected(g, f);
     } else if (ready & EPOLLERR) {
         flow_end(g, f, 1, REASON_NONE);
-        return;
+    } else {
+        flow_pump(g, f);
     }
-    flow_pump(g, f);
 }
 
 static int dial(struct gate *g, struct flow *f)
@@ -325,60 +247,124 @@ static int dial(struct gate *g, struct flow *f)
     setsockopt(f->cell.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (!f->sport && connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 && errno != EINPROGRESS)
         return -errno;
-    f->connecting = 1;
-    f->deadline = gate_now() + CONNECT_NS;
-    g->n_connecting++;
     watch_set(g, &f->cell, 0);
     watch_set(g, &f->up, EPOLLOUT);
     return 0;
 }
 
-static void flow_new(struct gate *g, int own_fd, uint32_t dst, uint16_t port, uint16_t sport,
-                     const char *rule)
+void flow_dial(struct gate *g, struct flow *f)
 {
+    struct ctl_msg m = {.type = CTL_ALLOW};
+
+    f->dst = f->addr[f->next_addr++];
+    fill(f, &m);
+    if (!f->sport && gate_tell(g, &m) < 0) {
+        flow_end(g, f, 1, REASON_LIMIT);
+        return;
+    }
+    f->told = 1;
+    flow_state(g, f, FLOW_CONNECT, CONNECT_NS);
+    if (dial(g, f) < 0)
+        up_failed(g, f);
+}
+
+/* ------------------------------------------------------------------- accept */
+
+void flow_rule(struct gate *g, struct flow *f, const struct policy_rule *r)
+{
+    f->gen = g->table.head.generation;
+    f->layer = r->layer;
+    snprintf(f->rule, sizeof(f->rule), "%s", r->id);
+    limits_move(g, &f->limits, r->id, &r->limits);
+}
+
+static struct flow *flow_new(struct gate *g, int own_fd, uint32_t asked, uint16_t port,
+                             uint16_t sport)
+{
+    static uint32_t ids;
     struct flow *f = calloc(1, sizeof(*f));
 
     if (!f) {
         close(own_fd);
-        gate_deny(g, IPPROTO_TCP, dst, port, REASON_LIMIT, rule, NULL, 0);
-        return;
+        gate_deny(g, IPPROTO_TCP, asked, port, REASON_LIMIT, NULL, NULL, 0);
+        return NULL;
     }
     *f = (struct flow){.cell = {.fn = cell_ready, .fd = own_fd},
                        .up = {.fn = up_ready, .fd = -1},
-                       .tx = {.pipe = {{-1, -1}}},
+                       .tx = {.pipe = {{-1, -1}}, .tx = 1},
                        .rx = {.pipe = {{-1, -1}}},
-                       .dst = dst,
+                       .asked = asked,
                        .port = port,
                        .sport = reach_diverts(g, sport) ? sport : 0,
+                       .id = ++ids,
                        .gen = g->table.head.generation};
-    snprintf(f->rule, sizeof(f->rule), "%s", rule);
     f->next = g->flows;
     g->flows = f;
     g->n_flows++;
-    if (!f->sport) {
-        struct ctl_msg m = {.type = CTL_ALLOW,
-                            .proto = IPPROTO_TCP,
-                            .dst = dst,
-                            .port = port,
-                            .count = 1,
-                            .gen = f->gen};
-        snprintf(m.rule, sizeof(m.rule), "%s", rule);
-        if (gate_tell(g, &m) < 0) {
-            flow_end(g, f, 1, REASON_LIMIT);
-            return;
-        }
+    return f;
+}
+
+/* By network, else by the name the address stands for. */
+static uint32_t judge_new(struct gate *g, struct flow *f, const struct policy_rule **ret)
+{
+    const struct policy_entry *e;
+    uint32_t reason;
+
+    *ret = NULL;
+    if (is_synthetic(f->asked))
+        return flight_name(g, f, ret);
+    reason = relay_check(g, f->asked, f->port, &e);
+    if (reason == REASON_NO_RULE && policy_mode(&g->table) == POLICY_REAL)
+        return flight_name(g, f, ret);
+    if (e)
+        *ret = &g->table.rules[e->rule];
+    return reason;
+}
+
+static void flow_begin(struct gate *g, struct flow *f)
+{
+    const struct policy_rule *r;
+    uint32_t reason = judge_new(g, f, &r);
+
+    if (r)
+        snprintf(f->rule, sizeof(f->rule), "%s", r->id);
+    if (reason == REASON_NONE &&
+        (g->n_flows > FLOWS_MAX || !limits_open(g, &f->limits, r->id, &r->limits)))
+        reason = REASON_LIMIT;
+    if (reason == REASON_NONE && f->name && r->layer == POLICY_HTTP && !engine_here(g))
+        reason = REASON_BROKER_DOWN;
+    if (reason != REASON_NONE) {
+        flow_end(g, f, 1, reason);
+        return;
     }
-    if (dial(g, f) < 0)
-        flow_end(g, f, 1, REASON_UPSTREAM);
+    flow_rule(g, f, r);
+    if (f->name) {
+        flight_begin(g, f);
+        return;
+    }
+    f->layer = POLICY_RAW;
+    f->addr[f->n_addrs++] = f->asked;
+    flow_dial(g, f);
+}
+
+/* The positive twin of a measurement: no verdict, and no further than the sink. */
+static void flow_sink(struct gate *g, struct flow *f)
+{
+    static const struct policy_limits none;
+
+    if (g->n_flows > FLOWS_MAX || !limits_open(g, &f->limits, "", &none)) {
+        flow_end(g, f, 1, REASON_LIMIT);
+        return;
+    }
+    f->addr[f->n_addrs++] = f->asked;
+    flow_dial(g, f);
 }
 
 static void accepted(struct gate *g, int own_fd, const struct sockaddr_in *peer)
 {
-    const struct policy_entry *e;
     struct sockaddr_in a;
     socklen_t len = sizeof(a);
-    uint32_t dst, reason;
-    uint16_t port, sport = ntohs(peer->sin_port);
+    struct flow *f;
 
     if (getsockname(own_fd, (struct sockaddr *)&a, &len) < 0 || a.sin_family != AF_INET ||
         ntohl(peer->sin_addr.s_addr) != slot_cell(g->slot)) {
@@ -386,21 +372,14 @@ static void accepted(struct gate *g, int own_fd, const struct sockaddr_in *peer)
         return;
     }
     reset_on_close(own_fd, 1);
-    dst = ntohl(a.sin_addr.s_addr);
-    port = ntohs(a.sin_port);
-    e = NULL;
-    reach_carried(g, sport);
-    reason = reach_twin(g, sport) ? REASON_NONE : relay_check(g, dst, port, &e);
-    if (reason == REASON_NONE && g->n_flows >= FLOWS_MAX)
-        reason = REASON_LIMIT;
-    if (reason != REASON_NONE) {
-        close(own_fd);
-        g->attempt = sport;
-        gate_deny(g, IPPROTO_TCP, dst, port, reason,
-                  e ? policy_table_rule(&g->table, e->rule) : NULL, NULL, 0);
+    f = flow_new(g, own_fd, ntohl(a.sin_addr.s_addr), ntohs(a.sin_port), ntohs(peer->sin_port));
+    if (!f)
         return;
-    }
-    flow_new(g, own_fd, dst, port, sport, e ? policy_table_rule(&g->table, e->rule) : "");
+    reach_carried(g, f->sport);
+    if (reach_twin(g, f->sport))
+        flow_sink(g, f);
+    else
+        flow_begin(g, f);
 }
 
 void relay_ready(struct gate *g, struct watch *w, uint32_t ready)
@@ -421,6 +400,8 @@ void relay_ready(struct gate *g, struct watch *w, uint32_t ready)
     }
 }
 
+/* --------------------------------------------------------------- as a whole */
+
 void relay_tick(struct gate *g)
 {
     struct flow *f, *next;
@@ -428,25 +409,59 @@ void relay_tick(struct gate *g)
 
     for (f = g->flows; f; f = next) {
         next = f->next;
-        if (f->connecting && now >= f->deadline)
-            flow_end(g, f, 1, REASON_UPSTREAM);
+        if (!has_deadline(f) || now < f->deadline)
+            continue;
+        if (f->state == FLOW_CONNECT)
+            up_failed(g, f);
+        else
+            flow_end(g, f, 1, f->state == FLOW_PEEK ? REASON_NOT_TLS : REASON_UPSTREAM);
     }
     watch_set(g, &g->relay, EPOLLIN);
 }
 
+void relay_resume(struct gate *g)
+{
+    struct flow *f, *next;
+
+    for (f = g->flows; f; f = next) {
+        next = f->next;
+        if (f->state == FLOW_OPEN && (f->tx.paused || f->rx.paused))
+            flow_pump(g, f);
+    }
+}
+
+/* Whether the new table allows the flow as it is. */
+static int still_allowed(struct gate *g, struct flow *f)
+{
+    const struct policy_rule *r;
+    const struct policy_entry *e;
+
+    if (f->sport && !f->rule[0]) /* a twin */
+        return 1;
+    if (!f->name) {
+        if (relay_check(g, f->asked, f->port, &e) != REASON_NONE)
+            return 0;
+        r = &g->table.rules[e->rule];
+    } else if ((policy_mode(&g->table) == POLICY_REAL) != f->pinned ||
+               name_check(g, name_text(f->name), f->port, POLICY_TCP, &r) != REASON_NONE ||
+               r->layer != f->layer || (f->dst && !addr_usable(g, f->dst, f->port, POLICY_TCP))) {
+        return 0;
+    }
+    flow_rule(g, f, r);
+    if (!f->name)
+        f->layer = POLICY_RAW;
+    return 1;
+}
+
 uint64_t relay_judge(struct gate *g)
 {
-    const struct policy_entry *e;
     struct flow *f, *next;
     uint64_t killed = 0;
 
     for (f = g->flows; f; f = next) {
         next = f->next;
-        if (relay_check(g, f->dst, f->port, &e) == REASON_NONE) {
-            f->gen = g->table.head.generation;
-            snprintf(f->rule, sizeof(f->rule), "%s", policy_table_rule(&g->table, e->rule));
+        if (still_allowed(g, f))
             continue;
-        }
         flow_end(g, f, 1, REASON_POLICY_CHANGED);
         killed++;
     }

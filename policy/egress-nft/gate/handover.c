@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * handover - connections given to the HTTP engine, and what it says about them. engine.h is the contract.
+ *
+ * The gate keeps its own descriptors of both ends: it stays the one who ends a flow when the policy, the
+ * cell or the engine itself goes. The engine parses hostile bytes, so its messages are checked: a number that is not a
+ * flow of its, or totals that run backwards, end the engine. One thread.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../engine.h"
+#include "flow.h"
+
+int engine_here(const struct gate *g)
+{
+    return g->engine.fd >= 0;
+}
+
+static void engine_lost(struct gate *g)
+{
+    struct flow *f, *next;
+
+    if (g->engine.fd < 0)
+        return;
+    watch_del(g, &g->engine);
+    close(g->engine.fd);
+    g->engine.fd = -1;
+    for (f = g->flows; f; f = next) {
+        next = f->next;
+        if (f->state == FLOW_ENGINE)
+            flow_end(g, f, 1, REASON_BROKER_DOWN);
+    }
+}
+
+static struct flow *flow_of(const struct gate *g, uint32_t id)
+{
+    struct flow *f;
+
+    for (f = g->flows; f; f = f->next)
+        if (f->state == FLOW_ENGINE && f->id == id)
+            return f;
+    return NULL;
+}
+
+/* -1: it cannot be true. */
+static int engine_message(struct gate *g, const struct engine_msg *m)
+{
+    struct flow *f = flow_of(g, m->id);
+
+    if ((m->type != ENGINE_PROGRESS && m->type != ENGINE_END) || m->reason >= REASONS)
+        return -1;
+    if (!f) /* ended by the gate meanwhile */
+        return 0;
+    if (m->tx < f->tx.moved || m->rx < f->rx.moved || m->tx >> 60 || m->rx >> 60)
+        return -1;
+    limits_spend(g, &f->limits, 1, m->tx - f->tx.moved);
+    limits_spend(g, &f->limits, 0, m->rx - f->rx.moved);
+    f->tx.moved = m->tx;
+    f->rx.moved = m->rx;
+    if (m->type == ENGINE_END)
+        flow_end(g, f, m->reason != REASON_NONE, m->reason);
+    else if (limits_budget(g, &f->limits, 1, 1) < 0 || limits_budget(g, &f->limits, 0, 1) < 0)
+        flow_end(g, f, 1, REASON_LIMIT);
+    return 0;
+}
+
+static void engine_ready(struct gate *g, struct watch *w, uint32_t ready)
+{
+    struct engine_msg m;
+    unsigned turn;
+
+    (void)ready;
+    for (turn = 0; turn < TURN_MAX; turn++) {
+        ssize_t n = recv(w->fd, &m, sizeof(m), MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n != (ssize_t)sizeof(m) || engine_message(g, &m) < 0) {
+            engine_lost(g);
+            return;
+        }
+    }
+}
+
+void engine_set(struct gate *g, int own_fd)
+{
+    engine_lost(g);
+    if (own_fd < 0)
+        return;
+    g->engine = (struct watch){.fn = engine_ready, .fd = own_fd};
+    watch_set(g, &g->engine, EPOLLIN);
+}
+
+int engine_give(struct gate *g, const struct flow *f)
+{
+    struct engine_msg m = {.type = ENGINE_FLOW,
+                           .id = f->id,
+                           .gen = f->gen,
+                           .dst = f->dst,
+                           .port = f->port,
+                           .tls = f->tls};
+    union {
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr align;
+    } control = {.bytes = {0}};
+    struct iovec iov = {&m, sizeof(m)};
+    struct msghdr h = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = &control,
+                       .msg_controllen = sizeof(control)};
+    const int fds[2] = {f->cell.fd, f->up.fd};
+
+    snprintf(m.rule, sizeof(m.rule), "%s", f->rule);
+    snprintf(m.name, sizeof(m.name), "%s", name_text(f->name));
+    control.align.cmsg_level = SOL_SOCKET;
+    control.align.cmsg_type = SCM_RIGHTS;
+    control.align.cmsg_len = CMSG_LEN(sizeof(fds));
+    memcpy(CMSG_DATA(&control.align), fds, sizeof(fds));
+    if (g->engine.fd < 0)
+        return -EPIPE;
+    return sendmsg(g->engine.fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * lane - bytes of a flow, by splice through a pipe per direction, never into this process.
+ *
+ * A direction reads only when its pipe is empty and its rule has bytes and tokens left, so a slow
+ * reader holds at most one pipe and two socket buffers, and an idle flow holds no pipe at all. FIN is passed on after the last
+ * byte. Bytes count against the limits when they are read. One thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "flow.h"
+
+#define PIPE_BYTES (256 * 1024)
+#define PIPES_KEPT 8u
+#define PUMP_ROUNDS 8
+
+static struct pipes kept[PIPES_KEPT];
+static unsigned n_kept;
+
+static int pipe_take(struct pipes *p)
+{
+    if (n_kept) {
+        *p = kept[--n_kept];
+        return 0;
+    }
+    if (pipe2(p->fd, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -errno;
+    fcntl(p->fd[0], F_SETPIPE_SZ, PIPE_BYTES); /* the default size does too */
+    return 0;
+}
+
+static void pipe_give(struct pipes *p, int empty)
+{
+    if (p->fd[0] < 0)
+        return;
+    if (empty && n_kept < PIPES_KEPT) {
+        kept[n_kept++] = *p;
+    } else {
+        close(p->fd[0]);
+        close(p->fd[1]);
+    }
+    p->fd[0] = p->fd[1] = -1;
+}
+
+static void pause_lane(struct gate *g, struct lane *l, int on)
+{
+    if (l->paused == on)
+        return;
+    l->paused = on;
+    g->n_paused += on ? 1u : -1u;
+}
+
+void lane_drop(struct gate *g, struct lane *l)
+{
+    pause_lane(g, l, 0);
+    pipe_give(&l->pipe, !l->held);
+}
+
+/* The limit is reached: an end is still an end, a byte more is one too many. */
+static int at_limit(struct lane *l, int from)
+{
+    char c;
+    ssize_t n = recv(from, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n < 0)
+        return errno == EAGAIN ? 0 : -errno;
+    if (n > 0)
+        return -EDQUOT;
+    l->eof = 1;
+    return 0;
+}
+
+/* 1: the pipe holds something; 0: nothing to do now. */
+static int lane_fill(struct gate *g, struct flow *f, struct lane *l, int from)
+{
+    long room = limits_budget(g, &f->limits, l->tx, PIPE_BYTES);
+    ssize_t n;
+
+    pause_lane(g, l, room == 0);
+    if (room < 0)
+        return at_limit(l, from);
+    if (room == 0)
+        return 0;
+    if (l->pipe.fd[0] < 0 && pipe_take(&l->pipe) < 0)
+        return -ENFILE;
+    n = splice(from, NULL, l->pipe.fd[1], NULL, (size_t)room, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (n <= 0)
+        pipe_give(&l->pipe, 1);
+    if (n < 0)
+        return errno == EAGAIN ? 0 : -errno;
+    if (n == 0) {
+        l->eof = 1;
+        return 0;
+    }
+    limits_spend(g, &f->limits, l->tx, (size_t)n);
+    l->held = (size_t)n;
+    return 1;
+}
+
+/* One step of a lane: 1 something moved, 0 nothing to do now, -errno broken. */
+static int lane_step(struct gate *g, struct flow *f, struct lane *l, int from, int to)
+{
+    ssize_t n;
+
+    if (!l->held) {
+        int r = l->eof ? 0 : lane_fill(g, f, l, from);
+        if (r <= 0)
+            return r;
+    }
+    n = splice(l->pipe.fd[0], NULL, to, NULL, l->held, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (n < 0)
+        return errno == EAGAIN ? 0 : -errno;
+    l->held -= (size_t)n;
+    l->moved += (uint64_t)n;
+    if (!l->held)
+        pipe_give(&l->pipe, 1);
+    return n > 0;
+}
+
+static int lane_pump(struct gate *g, struct flow *f, struct lane *l, int from, int to)
+{
+    int i, r = 1;
+
+    for (i = 0; r > 0 && i < PUMP_ROUNDS; i++)
+        r = lane_step(g, f, l, from, to);
+    if (r < 0)
+        return r;
+    if (l->eof && !l->held && !l->done) {
+        if (shutdown(to, SHUT_WR) < 0 && errno != ENOTCONN)
+            return -errno;
+        l->done = 1;
+    }
+    return 0;
+}
+
+/* `in` is the lane that reads from w, `out` the one that writes to it. */
+static void side_update(struct gate *g, struct watch *w, const struct lane *in,
+                        const struct lane *out)
+{
+    uint32_t want = 0;
+
+    if (in->eof && out->done) { /* nothing more to learn here; EPOLLHUP would repeat for ever */
+        watch_del(g, w);
+        return;
+    }
+    if (!in->eof && !in->held && !in->paused)
+        want |= EPOLLIN;
+    if (out->held)
+        want |= EPOLLOUT;
+    watch_set(g, w, want);
+}
+
+int lanes_pump(struct gate *g, struct flow *f)
+{
+    int r = lane_pump(g, f, &f->tx, f->cell.fd, f->up.fd);
+
+    if (r == 0)
+        r = lane_pump(g, f, &f->rx, f->up.fd, f->cell.fd);
+    if (r < 0)
+        return r;
+    side_update(g, &f->cell, &f->tx, &f->rx);
+    side_update(g, &f->up, &f->rx, &f->tx);
+    return 0;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * limits - what each rule, and the cell as a whole, has used up.
+ *
+ * Totals count for the rule's id over the life of the cell, through policy changes: a document put
+ * in force again does not fill a quota up again. Rates are token buckets that hold a quarter of a second; who
+ * gets no token stops reading, so the sender is slowed by TCP itself. The account of the whole cell is the first one, its
+ * limits are those of the table in force. The number of accounts is bounded by the rules of the policies. One thread.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gate.h"
+
+#define BURST_PARTS 4u /* of a second */
+#define BURST_MIN 1500u
+
+struct bucket {
+    uint64_t tokens, at;
+};
+
+struct use {
+    struct use *next;
+    uint64_t bytes[2]; /* rx, tx */
+    struct bucket bucket[2];
+    uint64_t conns;
+    char rule[POLICY_ID_MAX + 1]; /* "" for everything */
+};
+
+struct use *use_get(struct gate *g, const char *rule)
+{
+    struct use **p;
+
+    for (p = &g->uses; *p; p = &(*p)->next)
+        if (!strcmp((*p)->rule, rule))
+            return *p;
+    *p = calloc(1, sizeof(**p));
+    if (*p)
+        snprintf((*p)->rule, sizeof((*p)->rule), "%s", rule);
+    return *p;
+}
+
+static uint64_t burst(uint64_t bps)
+{
+    return bps / BURST_PARTS > BURST_MIN ? bps / BURST_PARTS : BURST_MIN;
+}
+
+static uint64_t tokens(struct bucket *b, uint64_t bps)
+{
+    uint64_t now = gate_now(), most = burst(bps), passed = now - b->at;
+
+    if (!b->at || passed > 1000000000u)
+        b->tokens = most;
+    else
+        b->tokens += (uint64_t)((double)passed * (double)bps / 1e9);
+    if (b->tokens > most)
+        b->tokens = most;
+    b->at = now;
+    return b->tokens;
+}
+
+static long budget(struct use *u, const struct policy_limits *l, int tx, size_t want)
+{
+    uint64_t total = tx ? l->tx_bytes : l->rx_bytes, bps = tx ? l->tx_bps : l->rx_bps, n = want;
+
+    if (total && u->bytes[tx] >= total)
+        return -1;
+    if (total && total - u->bytes[tx] < n)
+        n = total - u->bytes[tx];
+    if (bps) {
+        uint64_t t = tokens(&u->bucket[tx], bps);
+        n = t < n ? t : n;
+    }
+    return (long)n;
+}
+
+long limits_budget(struct gate *g, const struct flow_limits *l, int tx, size_t want)
+{
+    long of_rule = l->rule ? budget(l->rule, &l->of_rule, tx, want) : -1,
+         of_all = budget(g->uses, &g->table.head.limits, tx, want);
+
+    return of_rule < of_all ? of_rule : of_all;
+}
+
+static void spend(struct use *u, int tx, size_t n)
+{
+    u->bytes[tx] += n;
+    u->bucket[tx].tokens -= u->bucket[tx].tokens < n ? u->bucket[tx].tokens : n;
+}
+
+void limits_spend(struct gate *g, const struct flow_limits *l, int tx, size_t n)
+{
+    if (l->rule)
+        spend(l->rule, tx, n);
+    spend(g->uses, tx, n);
+}
+
+int limits_open(struct gate *g, struct flow_limits *l, const char *rule,
+                const struct policy_limits *of_rule)
+{
+    const struct policy_limits *all = &g->table.head.limits;
+
+    l->rule = use_get(g, rule);
+    l->of_rule = *of_rule;
+    if (!l->rule || (of_rule->conns && l->rule->conns >= of_rule->conns) ||
+        (all->conns && g->uses->conns >= all->conns) || budget(l->rule, of_rule, 1, 1) < 0 ||
+        budget(l->rule, of_rule, 0, 1) < 0 || budget(g->uses, all, 1, 1) < 0 ||
+        budget(g->uses, all, 0, 1) < 0)
+        return 0;
+    l->rule->conns++;
+    g->uses->conns++;
+    l->counted = 1;
+    return 1;
+}
+
+void limits_close(struct gate *g, struct flow_limits *l)
+{
+    if (!l->counted)
+        return;
+    l->rule->conns--;
+    g->uses->conns--;
+    l->counted = 0;
+}
+
+void limits_move(struct gate *g, struct flow_limits *l, const char *rule,
+                 const struct policy_limits *of_rule)
+{
+    struct use *to = use_get(g, rule);
+
+    l->of_rule = *of_rule;
+    if (!to)
+        return;
+    if (l->counted) {
+        l->rule->conns--;
+        to->conns++;
+    }
+    l->rule = to;
+}
