@@ -190,7 +190,8 @@ static void keep(struct seen *s, const struct cella_field *f)
                 {"rule", s->rule, sizeof(s->rule)},
                 {"proto", s->proto, sizeof(s->proto)},
                 {"dst", s->dst, sizeof(s->dst)},
-                {"name", s->name, sizeof(s->name)}};
+                {"name", s->name, sizeof(s->name)},
+                {"hint", s->hint, sizeof(s->hint)}};
     const struct {
         const char *name;
         int64_t *to;
@@ -383,6 +384,12 @@ void *attach_cell(int i, const char *document, struct cella_attached *ret)
                                   .name = "test",
                                   .document = {document, strlen(document)},
                                   .generation = 1};
+    struct cella_option_value value = {.name = "resolvers",
+                                       .str = world.resolvers ? world.resolvers : "none"};
+    struct cella_options options = {.hdr = CELLA_HDR_INIT(struct cella_options, CELLA_KIND_OPTIONS),
+                                    .values = &value,
+                                    .n_values = 1,
+                                    .value_stride = sizeof(value)};
     struct cella_attach at = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
                               .cell_id = i ? "bbbbbbbbbbbb" : "aaaaaaaaaaaa",
                               .scratch = "/tmp",
@@ -390,7 +397,8 @@ void *attach_cell(int i, const char *document, struct cella_attached *ret)
                               .slot = (uint32_t)i,
                               .borrow_netns_fd = world.cell_ns[i],
                               .borrow_uplink_fd = world.uplink_ns,
-                              .policy = &policy};
+                              .policy = &policy,
+                              .options = &options};
     void *self = NULL;
 
     fresh_cell(i);

@@ -25,6 +25,7 @@ struct sinks {
 
 struct seen {
     char kind[32], verdict[16], reason[32], rule[64], proto[16], dst[64], name[320];
+    char hint[160];
     int64_t port, gen, count, suppressed, tx, rx, qtype;
 };
 
@@ -35,7 +36,8 @@ struct world {
     struct seen seen[8192];
     size_t n_seen;
     int emit_result;
-    const char *setup; /* instead of the built cella-gate-setup */
+    const char *setup;     /* instead of the built cella-gate-setup */
+    const char *resolvers; /* option of the enforcer; NULL = none */
     struct cella_host host;
     const struct cella_enforcer_ops *ops;
 };
