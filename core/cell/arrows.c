@@ -426,11 +426,17 @@ static void attach_undo(struct warden *w)
 /* ---- the table ---- */
 
 static const struct arrow arrows[] = {
-    {"config", config_go, config_undo}, {"store", store_go, store_undo},
-    {"audit", audit_go, audit_undo},    {"select", select_go, select_undo},
-    {"policy", policy_go, policy_undo}, {"admit", admit_go, NULL},
-    {"image", image_go, image_undo},    {"slot", slot_go, slot_undo},
-    {"attach", attach_go, attach_undo}, {"create", create_cell, create_cell_undo},
+    {"config", config_go, config_undo},
+    {"store", store_go, store_undo},
+    {"audit", audit_go, audit_undo},
+    {"select", select_go, select_undo},
+    {"policy", policy_go, policy_undo},
+    {"secrets", secrets_load, secrets_undo},
+    {"admit", admit_go, NULL},
+    {"image", image_go, image_undo},
+    {"slot", slot_go, slot_undo},
+    {"attach", attach_go, attach_undo},
+    {"create", create_cell, create_cell_undo},
 };
 
 int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,

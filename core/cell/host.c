@@ -199,6 +199,12 @@ static const char *host_helper_path(void *ctx, const char *name)
     return helper_path(name);
 }
 
+static int64_t host_secret(void *ctx, const char *name, const char *purpose, char *buf,
+                           uint64_t cap, struct cella_error *err)
+{
+    return secret_value(((struct plugin_host *)ctx)->warden, name, purpose, buf, cap, err);
+}
+
 /* Before a plugin is unloaded: none of its code is called any more. */
 void host_calls_drop(struct warden *w, const struct plugin_host *h)
 {
@@ -238,6 +244,7 @@ void host_init(struct warden *w)
     table_init(w, &w->plain, NULL);
     table_init(w, &w->backend_host, &w->backend_plugin);
     table_init(w, &w->enforcer_host, &w->enforcer_plugin);
+    w->enforcer_host.table.secret = host_secret; /* nobody else may ask */
 }
 
 /* Runs outside the callback that noticed the failure. */

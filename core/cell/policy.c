@@ -345,3 +345,22 @@ int policy_phase(struct warden *w, json_t *args, json_t **ret, struct cella_erro
         r = fail(err, -EINVAL, "phase: \"to\" must be the name of a phase of the policy in force");
     return r < 0 ? r : phase_to(w, "policy.phase", to, ret, err);
 }
+
+int policy_again(struct warden *w, struct cella_error *err)
+{
+    auto_free char *phase =
+        strdup(w->policy.phase); /* "" has no name to switch to, and none to lose */
+    struct policy_text same = {NULL, NULL, 0, "", ""};
+    json_t *reply = NULL;
+    int r = phase ? 0 : fail(err, -ENOMEM, "policy: out of memory");
+
+    if (r == 0 && *phase)
+        r = phase_to(w, "policy.phase", phase, &reply, err);
+    else if (r == 0)
+        r = text_take(strdup(w->policy.name), strdup(w->policy.text), &same, err);
+    if (r == 0 && !*phase)
+        r = replace(w, &same, &reply, err);
+    policy_text_fini(&same);
+    json_decref(reply);
+    return r;
+}

@@ -92,6 +92,9 @@ struct warden {
 
     struct sink_slot *sinks;
     size_t n_sinks;
+    struct secret_slot *secrets; /* secrets.c */
+    size_t n_secrets;
+    int secrets_used, secrets_timer;
     struct audit *audit;
     int audit_failed, audit_closed;
     unsigned commands_ended;
@@ -165,6 +168,16 @@ int policy_record(struct warden *w, struct cella_error *err);
 /* The calls of that name. *ret: new reference. */
 int policy_change(struct warden *w, json_t *args, json_t **ret, struct cella_error *err);
 int policy_phase(struct warden *w, json_t *args, json_t **ret, struct cella_error *err);
+
+/* The same text and phase under the next generation. */
+int policy_again(struct warden *w, struct cella_error *err);
+
+/* secrets.c */
+int secrets_load(struct warden *w, struct cella_error *err);
+void secrets_undo(struct warden *w);
+/* As host->secret of <cella/host.h>. */
+int64_t secret_value(struct warden *w, const char *name, const char *purpose, char *buf,
+                     uint64_t cap, struct cella_error *err);
 
 /* create.c */
 int create_cell(struct warden *w, struct cella_error *err);

@@ -170,6 +170,11 @@ void config_free(struct config *c)
         free(c->sinks[i].pointer);
         json_decref(c->sinks[i].options);
     }
+    for (i = 0; i < c->n_secrets; i++) {
+        free(c->secrets[i].name);
+        free(c->secrets[i].pointer);
+        json_decref(c->secrets[i].options);
+    }
     for (i = 0; i < c->n_mounts; i++)
         free(c->mounts[i].path);
     names_free(c->deciders, c->n_deciders);
@@ -177,6 +182,7 @@ void config_free(struct config *c)
     free(c->policies);
     free(c->classes);
     free(c->sinks);
+    free(c->secrets);
     free(c->mounts);
     free(c->state_dir);
     free(c->uplink);

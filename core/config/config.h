@@ -51,6 +51,11 @@ struct config_sink {
     enum config_overflow overflow; /* default fail-closed */
 };
 
+struct config_secret {
+    char *name, *pointer;
+    json_t *options; /* the entry's other members */
+};
+
 struct config_mount_rule {
     char *path; /* absolute host path that may be mounted although it is in the refused set */
     int writable;
@@ -72,6 +77,8 @@ struct config {
     size_t n_sinks; /* default: audit-jsonl in <state_dir>/audit */
     char **deciders;
     size_t n_deciders; /* names of decider plugins, in order */
+    struct config_secret *secrets;
+    size_t n_secrets; /* secret providers, asked in order */
     struct config_mount_rule *mounts;
     size_t n_mounts;
 };

@@ -149,7 +149,7 @@ static int read_policies(struct reader *r, const struct key *k, const char *poin
                     &r->config->policies, &r->config->n_policies);
 }
 
-/* -------------------------------------------------- audit, deciders, mounts */
+/* ----------------------------------------- audit, deciders, secrets, mounts */
 
 static int read_overflow(struct reader *r, const char *pointer, json_t *v,
                          enum config_overflow *ret)
@@ -162,35 +162,62 @@ static int read_overflow(struct reader *r, const char *pointer, json_t *v,
     return e;
 }
 
-/* The sink's own options stay unread until the plugin's table is known. */
-static int read_sink(struct reader *r, const char *pointer, json_t *v, void *item)
+/* An entry that names a plugin: {KEY: NAME, …}. The plugin's own options stay unread until its table is
+   known; the caller takes out of *ret_options what is not one. */
+static int read_entry(struct reader *r, const char *pointer, json_t *v, const char *key,
+                      char **ret_pointer, char **ret_name, json_t **ret_options)
 {
-    struct config_sink *s = item;
-    auto_free char *at_name = pointer_child(pointer, "sink"),
-                   *at_overflow = pointer_child(pointer, "overflow");
-    json_t *overflow;
+    auto_free char *at_name = pointer_child(pointer, key);
     int ret;
 
-    s->overflow = OVERFLOW_FAIL_CLOSED;
-    s->pointer = strdup(pointer);
-    if (!s->pointer || !at_name || !at_overflow)
+    *ret_pointer = strdup(pointer);
+    if (!*ret_pointer || !at_name)
         return fail_memory(r);
     if (!json_is_object(v))
         return fail_type(r, pointer, "an object", v);
-    if (!json_object_get(v, "sink"))
-        return json_at_fail(r->doc, pointer, 0, r->err, "key \"sink\" is missing");
-    ret = read_name(r, NULL, at_name, json_object_get(v, "sink"), &s->name);
-    overflow = json_object_get(v, "overflow");
-    if (ret == 0 && overflow)
-        ret = read_overflow(r, at_overflow, overflow, &s->overflow);
+    if (!json_object_get(v, key))
+        return json_at_fail(r->doc, pointer, 0, r->err, "key \"%s\" is missing", key);
+    ret = read_name(r, NULL, at_name, json_object_get(v, key), ret_name);
     if (ret < 0)
         return ret;
-    s->options = json_copy(v);
-    if (!s->options)
+    *ret_options = json_copy(v);
+    if (!*ret_options)
         return fail_memory(r);
-    json_object_del(s->options, "sink");
-    json_object_del(s->options, "overflow");
+    json_object_del(*ret_options, key);
     return 0;
+}
+
+static int read_sink(struct reader *r, const char *pointer, json_t *v, void *item)
+{
+    struct config_sink *s = item;
+    auto_free char *at_overflow = pointer_child(pointer, "overflow");
+    int ret;
+
+    s->overflow = OVERFLOW_FAIL_CLOSED;
+    if (!at_overflow)
+        return fail_memory(r);
+    ret = read_entry(r, pointer, v, "sink", &s->pointer, &s->name, &s->options);
+    if (ret == 0 && json_object_get(v, "overflow"))
+        ret = read_overflow(r, at_overflow, json_object_get(v, "overflow"), &s->overflow);
+    if (ret == 0)
+        json_object_del(s->options, "overflow");
+    return ret;
+}
+
+static int read_secret(struct reader *r, const char *pointer, json_t *v, void *item)
+{
+    struct config_secret *s = item;
+
+    return read_entry(r, pointer, v, "provider", &s->pointer, &s->name, &s->options);
+}
+
+static int read_secrets(struct reader *r, const struct key *k, const char *pointer, json_t *v,
+                        void *member)
+{
+    (void)k;
+    (void)member;
+    return read_array(r, pointer, v, sizeof(struct config_secret), 16, read_secret,
+                      &r->config->secrets, &r->config->n_secrets);
 }
 
 static int read_audit(struct reader *r, const struct key *k, const char *pointer, json_t *v,
@@ -264,6 +291,7 @@ static const struct key top_keys[] = {
     {"classes", read_classes, 0},
     {"audit", read_audit, 0},
     {"deciders", read_deciders, 0},
+    {"secrets", read_secrets, 0},
     {"mounts", read_mounts, 0},
 };
 

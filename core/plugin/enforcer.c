@@ -72,6 +72,8 @@ static const char *attached_fault(const struct cella_attach *in, const struct ce
         return "it returned a tap descriptor that nobody asked for";
     if (out->borrow_exit_fd != -1 && fd_take_check(out->borrow_exit_fd) < 0)
         return "the exit descriptor it returned is not valid";
+    if (out->ca_pem.len > CELLA_CA_PEM_MAX || (out->ca_pem.len && !out->ca_pem.ptr))
+        return "the certificate authority it returned is too long or nowhere";
     return NULL;
 }
 

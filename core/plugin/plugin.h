@@ -159,6 +159,21 @@ int sink_event(const struct plugin *p, void *self, const struct cella_record *re
 int sink_flush(const struct plugin *p, void *self, struct cella_error *err);
 void sink_close(const struct plugin *p, void *self);
 
+/* ---- secret providers ---- */
+struct secret_provider {
+    struct plugin *plugin;
+    void *self;
+};
+int secret_create(struct plugin *p, const struct cella_host *host,
+                  const struct cella_options *options, struct secret_provider *ret,
+                  struct cella_error *err);
+/* Length of the value in buf. Behind it, and everywhere on failure, buf is wiped. */
+int64_t secret_get(struct secret_provider *s, const struct cella_secret_query *query, char *buf,
+                   uint64_t cap, struct cella_error *err);
+/* Borrowed; -1 = secrets never rotate. */
+int secret_rotate_fd(struct secret_provider *s);
+void secret_destroy(struct secret_provider *s);
+
 /* ---- typed methods ---- */
 int method_set_new(const struct plugin *p, struct method_set **ret, struct cella_error *err);
 void method_set_free(struct method_set *m);

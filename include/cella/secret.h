@@ -32,14 +32,15 @@ struct cella_secret_ops {
     /* Required. */
     int (*create)(const struct cella_host *host, const struct cella_options *options,
                   void **ret_self, struct cella_error *err);
-    /* Required. Writes the value (no NUL needed) and returns its length; -ENOENT unknown, -EACCES not for
-       this tenant or purpose, -ENOBUFS when `cap` is too small. */
+    /* Required. Writes the value (no NUL needed) and returns its length; -ENOENT unknown, which lets the host ask the next
+       provider, -EACCES not for this tenant or purpose, -ENOBUFS when `cap` is too small. Nothing of a
+       value may be in a message. Makes the descriptor of rotate_fd unreadable again. */
     int64_t (*get)(void *self, const struct cella_secret_query *query, char *buf, uint64_t cap,
                    struct cella_error *err);
     /* Required. NULL-safe. */
     void (*destroy)(void *self);
-    /* Optional: secrets never rotate. A descriptor that is readable when some value has changed; the
-       plugin keeps it until destroy(). */
+    /* Optional: secrets never rotate. A descriptor that is readable when some value has changed since the last get(); the
+       plugin keeps it until destroy(). -1 or another negative value: none. */
     int (*rotate_fd)(void *self);
 };
 

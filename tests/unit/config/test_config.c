@@ -41,7 +41,7 @@ static const struct bad bads[] = {
      "D/cella.json:1:16: /polices: unknown key \"polices\"; did you mean \"policies\"?"},
     {"{\"version\": 1,\n \"colour\": \"red\"}",
      "D/cella.json:2:2: /colour: unknown key \"colour\"; known: version, state_dir, uplink, "
-     "plugins, policies, classes, audit, deciders, mounts"},
+     "plugins, policies, classes, audit, deciders, secrets, mounts"},
     {"{\"version\": 1, \"state_dir\": 7}",
      "D/cella.json:1:29: /state_dir: expected an absolute path, got a number"},
     {"{\"version\": 1, \"state_dir\": \"var/cella\"}",
@@ -199,6 +199,14 @@ static const struct bad bads[] = {
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"limits\": {\"io_write\": []}}}}",
      "D/cella.json:1:72: /classes/c/limits/io_write: expected a size such as \"64M\" or a number "
      "of bytes, got an array"},
+    {"{\"version\": 1, \"secrets\": {}}",
+     "D/cella.json:1:27: /secrets: expected an array, got an object"},
+    {"{\"version\": 1, \"secrets\": [\"secret-file\"]}",
+     "D/cella.json:1:28: /secrets/0: expected an object, got a string"},
+    {"{\"version\": 1, \"secrets\": [{\"path\": \"/x\"}]}",
+     "D/cella.json:1:28: /secrets/0: key \"provider\" is missing"},
+    {"{\"version\": 1, \"secrets\": [{\"provider\": 7}]}",
+     "D/cella.json:1:41: /secrets/0/provider: expected a string, got a number"},
     {"{\"version\": 1, \"audit\": {}}",
      "D/cella.json:1:25: /audit: expected an array, got an object"},
     {"{\"version\": 1, \"audit\": []}", "D/cella.json:1:25: /audit: no sink is left; name at least "
@@ -482,7 +490,9 @@ static void test_sections(void **state)
         "             {\"sink\": \"other\"}, {\"sink\": \"other\", \"overflow\": \"drop\"}],\n"
         " \"deciders\": [\"floor\", \"acme\"], \"mounts\": [{\"path\": \"/srv/a\", \"writable\": "
         "true},\n"
-        " {\"path\": \"/srv/b\"}]}";
+        " {\"path\": \"/srv/b\"}],\n"
+        " \"secrets\": [{\"provider\": \"secret-file\", \"path\": \"/etc/s\"}, {\"provider\": "
+        "\"other\"}]}";
     struct config *c = NULL;
     struct errbuf eb;
 
@@ -511,6 +521,13 @@ static void test_sections(void **state)
     assert_string_equal(c->mounts[1].path, "/srv/b");
     assert_int_equal(c->mounts[0].writable, 1);
     assert_int_equal(c->mounts[1].writable, 0);
+    assert_int_equal(c->n_secrets, 2);
+    assert_string_equal(c->secrets[0].name, "secret-file");
+    assert_string_equal(c->secrets[1].pointer, "/secrets/1");
+    assert_int_equal(json_object_size(c->secrets[0].options), 1);
+    assert_string_equal(json_string_value(json_object_get(c->secrets[0].options, "path")),
+                        "/etc/s");
+    assert_int_equal(json_object_size(c->secrets[1].options), 0);
     config_free(c);
 }
 

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/* attach: what an enforcer may hand back as the cell's certificate authority. */
+#include "harness.h"
+
+static struct cella_span given;
+static int attached, detached;
+
+static int e_attach(const struct cella_host *host, const struct cella_attach *attach,
+                    void **ret_self, struct cella_attached *ret, struct cella_error *err)
+{
+    (void)host, (void)attach, (void)err;
+    ret->ca_pem = given;
+    *ret_self = &attached;
+    attached++;
+    return 0;
+}
+
+static void e_detach(void *self)
+{
+    (void)self;
+    detached++;
+}
+
+static struct plugin walls = {.kind = CELLA_KIND_ENFORCER,
+                              .name = "walls",
+                              .ops.enforcer = {.attach = e_attach, .detach = e_detach}};
+
+static void test_authority(void **state)
+{
+    static char pem[CELLA_CA_PEM_MAX + 1];
+    static const struct {
+        const char *ptr;
+        uint64_t len;
+        int ok;
+    } rows[] = {{NULL, 0, 1},
+                {pem, 0, 1},
+                {pem, 1, 1},
+                {pem, CELLA_CA_PEM_MAX, 1},
+                {pem, CELLA_CA_PEM_MAX + 1, 0},
+                {NULL, 1, 0},
+                {pem, UINT64_MAX, 0}};
+    const struct cella_attach at = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
+                                    .link = CELLA_LINK_NONE};
+    struct errbuf eb;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < ARRAY_LEN(rows); i++) {
+        struct enforcer e = {NULL, NULL};
+        struct cella_attached got = {.reserved0 = 7};
+        given = (struct cella_span){rows[i].ptr, rows[i].len};
+        if (rows[i].ok) {
+            assert_ok(enforcer_attach(&walls, &test_host, &at, &e, &got, errbuf_init(&eb)), eb);
+            assert_int_equal(got.ca_pem.len, rows[i].len);
+            enforcer_detach(&e);
+        } else {
+            assert_int_equal(enforcer_attach(&walls, &test_host, &at, &e, &got, errbuf_init(&eb)),
+                             -EPROTO);
+            assert_says(eb.text, "certificate authority");
+            assert_null(e.self);
+            assert_int_equal(got.reserved0, 7);
+        }
+        assert_int_equal(attached, detached);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_authority)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
