@@ -44,7 +44,7 @@ static int agent_memfd(struct warden *w, struct cella_error *err)
 }
 
 struct mount_list {
-    struct cella_mount v[CELL_MOUNTS_MAX + 80];
+    struct cella_mount v[CELL_MOUNTS_MAX + 80]; /* user's, image's, etc and trust */
     uint32_t n;
     char *own[CELL_MOUNTS_MAX]; /* resolved sources of the user's mounts */
     size_t n_own;
@@ -197,6 +197,8 @@ int create_cell(struct warden *w, struct cella_error *err)
     if (r == 0)
         r = etc_mounts(w, &mounts, &etc, err);
     if (r == 0)
+        r = shown_mounts(w, mounts.v, &mounts.n, err);
+    if (r == 0)
         r = user_mounts(w, &mounts, err);
     if (r < 0) {
         mount_list_fini(&mounts);
@@ -225,6 +227,9 @@ int create_cell(struct warden *w, struct cella_error *err)
 void create_cell_undo(struct warden *w)
 {
     struct errbuf eb;
+
+    denials_close(&w->denials);
+    w->trust_on = 0;
 
     if (w->backend.self && w->backend.state != BACKEND_STOPPED)
         backend_stop(&w->backend, CELLA_STOP_KILL, 0, errbuf_init(&eb));

@@ -5,6 +5,7 @@
  * exec - EXEC requests: the cell's default environment, user and directory are merged here and
  * nowhere else, and the audit's record of the command is made from the same fields.
  */
+#include "trust.h"
 #include "warden.h"
 
 static const char *const base_env[] = {
@@ -53,6 +54,9 @@ static void defaults_add(struct warden *w, const uint8_t *fields, size_t len, st
     for (i = 0; i < ARRAY_LEN(base_env); i++)
         if (!given_env(fields, len, base_env[i]) && !request_env(w, base_env[i]))
             field_add_str(ret, CELLA_TAG_ENV, base_env[i]);
+    for (i = 0; w->trust_on && (s = trust_env(i)); i++)
+        if (!given_env(fields, len, s) && !request_env(w, s))
+            field_add_str(ret, CELLA_TAG_ENV, s);
     json_array_foreach(w->req.env, i, v) if (!given_env(fields, len, json_string_value(v)))
         field_add_str(ret, CELLA_TAG_ENV, json_string_value(v));
     if (w->req.user && (!fields || field_get_str(fields, len, CELLA_TAG_USER, &s, &n) == -ENOENT))

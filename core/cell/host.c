@@ -69,9 +69,16 @@ static void host_log(void *ctx, uint32_t level, const char *topic, const char *f
 
 static int host_emit(void *ctx, const struct cella_event *event)
 {
-    struct warden *w = ((struct plugin_host *)ctx)->warden;
+    struct plugin_host *h = ctx;
+    struct warden *w = h->warden;
+    int r;
 
-    return w->audit ? warden_audited(w, audit_event(w->audit, event, NULL)) : -ENOTCONN;
+    if (!w->audit)
+        return -ENOTCONN;
+    r = warden_audited(w, audit_event(w->audit, event, NULL));
+    if (r == 0 && h == &w->enforcer_host && !strcmp(event->kind, "net.deny"))
+        denials_add(&w->denials, event, wall_ns());
+    return r;
 }
 
 /* ---- callbacks: a plugin's code that runs from the loop, under the same watch as its operations ---- */

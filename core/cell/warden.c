@@ -67,6 +67,7 @@ static void warden_init(struct warden *w)
         w->listen_fd = -1;
     w->main_fd = w->dir.dirfd = w->dir.lockfd = -1;
     w->started.borrow_exit_fd = w->attached.borrow_exit_fd = w->attached.own_tap_fd = -1;
+    w->denials.dir = w->denials.fd = -1;
     w->cell = json_object();
     host_init(w);
 }

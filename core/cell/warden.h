@@ -10,6 +10,7 @@
 
 #include "audit.h"
 #include "config.h"
+#include "denials.h"
 #include "image.h"
 #include "link.h"
 #include "loop.h"
@@ -89,6 +90,10 @@ struct warden {
     struct reach *reach; /* a measurement under way */
     uint64_t generation, generation_last; /* in force; highest the enforcer has seen */
     char policy_trouble[512];             /* why the last change is not in force; "" = it is */
+
+    int trust_on; /* the cell trusts the enforcer's authority */
+    struct denials denials;
+    char shown_source[700], trust_source[720]; /* host paths of what trust.c mounts */
 
     struct sink_slot *sinks;
     size_t n_sinks;
@@ -178,6 +183,13 @@ void secrets_undo(struct warden *w);
 /* As host->secret of <cella/host.h>. */
 int64_t secret_value(struct warden *w, const char *name, const char *purpose, char *buf,
                      uint64_t cap, struct cella_error *err);
+
+/* shown.c */
+#define SHOWN_DIR "shown" /* in the cell's directory */
+#define SHOWN_MOUNTS_MAX 9u
+/* Adds at most SHOWN_MOUNTS_MAX mounts, whose strings are the warden's. */
+int shown_mounts(struct warden *w, struct cella_mount *mounts, uint32_t *n,
+                 struct cella_error *err);
 
 /* create.c */
 int create_cell(struct warden *w, struct cella_error *err);

@@ -137,7 +137,7 @@ def test_a_document_that_says_so_reopens(cella, internet, policies):
 
 
 @pytest.mark.parametrize("text, words", [
-    ('{"version": 1, "allow": [{"id": "x", "cidr": "203.0.113.10/32"}]}', ["/allow/0", "ports", ":1:"]),
+    ('{"version": 1, "allow": [{"id": "x", "cidr": "203.0.113.10/32", "layer": "raw"}]}', ["/allow/0", "ports", ":1:"]),
     ('{"version": 1, "alow": []}', ["alow"]),
     ("{", [":1:"]),
     ('{"version": 1, "allow": [{"id": "x", "cidr": "10.0.0.0/8", "ports": [1], "proto": "tcp", "layer": "raw"}]}',

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * shown - the one directory of the broker that a cell sees, read-only, as /run/cella: ca.pem (the authority of its gate,
+ * when there is one), ca-bundle.pem (what its image trusts, and that) and denials (denials.c). The bundle is also
+ * mounted over every bundle that the image has, for programs that read no environment.
+ *
+ * Being one mount of a directory, nothing in /run/cella can be replaced from inside, although /run is the cell's to
+ * write; and a file may be put in place of another from outside. Threads: one.
+ */
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+#include "trust.h"
+#include "warden.h"
+
+static int file_shown(int dir, const char *name, const char *text, size_t len,
+                      struct cella_error *err)
+{
+    int r = replace_file_at(dir, name, text, len, 0444);
+
+    return r < 0 ? fail(err, r, "%s of the cell: %s", name, strerror(-r)) : 0;
+}
+
+/* What the user gives is the user's: a file inside the cell cannot be read before the cell is. */
+static void env_kept(const struct warden *w, struct buf *ret)
+{
+    const char *env;
+    size_t i, k;
+    json_t *v;
+
+    for (i = 0; (env = trust_env(i)); i++)
+        json_array_foreach(w->req.env, k, v)
+        {
+            size_t n = strcspn(env, "=");
+            const char *s = json_string_value(v);
+            if (!strncmp(s, env, n) && (s[n] == '=' || !s[n]))
+                buf_addf(ret, "%s%.*s", ret->len ? "," : "", (int)n, env);
+        }
+}
+
+static int tell(struct warden *w, int certificates, const struct trust_bundle *b,
+                struct cella_error *err)
+{
+    auto_buf struct buf places = BUF_INIT, kept = BUF_INIT;
+    size_t i;
+
+    for (i = 0; i < b->n_places; i++)
+        buf_addf(&places, "%s%s", i ? "," : "", b->places[i]);
+    env_kept(w, &kept);
+    if (kept.len)
+        warden_log(w, CELLA_LOG_WARN, "trust",
+                   "%s: the values given for this cell are kept; programs that read them trust the "
+                   "cell's authority only if those files hold it (" TRUST_ALONE_PATH ")",
+                   kept.ptr);
+    return warden_audit(w, err, "cell.trust", "i:certificates", (int64_t)certificates, "s:bundle",
+                        b->from, "i:bytes", (int64_t)b->text.len, "s:mounted",
+                        places.len ? places.ptr : NULL, "s:kept", kept.len ? kept.ptr : NULL, NULL);
+}
+
+/* Strings of the mounts, valid as long as the cell. */
+static int mounts_add(struct warden *w, const struct trust_bundle *b, struct cella_mount *mounts,
+                      uint32_t *n)
+{
+    size_t i;
+
+    if (snprintf(w->trust_source, sizeof(w->trust_source), "%s/ca-bundle.pem", w->shown_source) >=
+        (int)sizeof(w->trust_source))
+        return -ENAMETOOLONG;
+    for (i = 0; i < b->n_places; i++)
+        mounts[(*n)++] = (struct cella_mount){w->trust_source, b->places[i], CELLA_MOUNT_BIND,
+                                              CELLA_MOUNT_FILE | CELLA_MOUNT_IMAGE, 0};
+    return 0;
+}
+
+static int ca_wire(struct warden *w, int dir, struct cella_mount *mounts, uint32_t *n,
+                   struct cella_error *err)
+{
+    const struct cella_span *ca = &w->attached.ca_pem;
+    struct trust_bundle b;
+    const char *why = "";
+    int count, r;
+
+    count = trust_pem_check(ca->ptr, ca->len, &why);
+    if (count < 0)
+        return fail(err, -EPROTO, "enforcer %s: the authority it gave cannot be used: %s",
+                    w->enforcer_plugin->name, why);
+    r = trust_bundle_build(&w->image, ca->ptr, ca->len, &b, err);
+    if (r < 0)
+        return r;
+    r = file_shown(dir, "ca.pem", ca->ptr, ca->len, err);
+    if (r == 0)
+        r = file_shown(dir, "ca-bundle.pem", b.text.ptr, b.text.len, err);
+    if (r == 0 && mounts_add(w, &b, mounts, n) < 0)
+        r = fail(err, -ENAMETOOLONG, "%s: the path is too long", w->shown_source);
+    if (r == 0)
+        r = tell(w, count, &b, err);
+    trust_bundle_fini(&b);
+    w->trust_on = r == 0;
+    return r;
+}
+
+int shown_mounts(struct warden *w, struct cella_mount *mounts, uint32_t *n, struct cella_error *err)
+{
+    auto_close int dir = -1;
+    char link[64], real[PATH_MAX];
+    ssize_t len;
+    int r;
+
+    if (!w->attached.address[0] && !w->attached.ca_pem.len)
+        return 0;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", w->dir.dirfd);
+    len = readlink(link, real, sizeof(real) - 1); /* a mount source has no links in it */
+    if (len < 0 || (mkdirat(w->dir.dirfd, SHOWN_DIR, 0755) < 0 && errno != EEXIST))
+        return fail(err, -errno, "%s/" SHOWN_DIR ": %s", w->dir.path, strerror(errno));
+    real[len] = 0;
+    if (snprintf(w->shown_source, sizeof(w->shown_source), "%s/" SHOWN_DIR, real) >=
+        (int)sizeof(w->shown_source))
+        return fail(err, -ENAMETOOLONG, "%s: the path is too long", real);
+    dir = openat(w->dir.dirfd, SHOWN_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return fail(err, -errno, "%s: %s", w->shown_source, strerror(errno));
+    r = denials_open(&w->denials, dir);
+    if (r < 0)
+        return fail(err, r, "%s/denials: %s", w->shown_source, strerror(-r));
+    if (w->attached.ca_pem.len)
+        r = ca_wire(w, dir, mounts, n, err);
+    if (r == 0)
+        mounts[(*n)++] =
+            (struct cella_mount){w->shown_source, SHOWN_TARGET, CELLA_MOUNT_BIND, 0, 0};
+    return r;
+}
