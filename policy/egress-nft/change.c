@@ -45,7 +45,14 @@ static int publish(struct egress *e, const struct policy_table *t, uint64_t *ret
     }
     if (r == 0 && e->replied.gen == t->head.generation) {
         *ret_killed = e->replied.tx;
-        return 0;
+        r = intercept_publish(e, t, ret_killed);
+        return r < 0
+                   ? fail(
+                         err, r,
+                         "the HTTP engine did not take the new policy: %s; it was stopped, nothing "
+                         "of layer http passes",
+                         strerror(-r))
+                   : 0;
     }
     gate_down(e);
     return fail(err, r < 0 ? r : -EPROTO,

@@ -211,6 +211,7 @@ static int egress_attach(const struct cella_host *host, const struct cella_attac
                          .gate_ns = -1,
                          .uplink = -1,
                          .pidfd = -1,
+                         .http = {.ctl = -1, .roots = -1},
                          .document = c.document,
                          .ceiling = c.ceiling,
                          .has_ceiling = c.has_ceiling,
@@ -225,13 +226,19 @@ static int egress_attach(const struct cella_host *host, const struct cella_attac
     if (r == 0)
         r = setup_path(host, &e->setup_path, err);
     if (r == 0)
+        r = intercept_options(e, at->options, err);
+    if (r == 0)
         r = at->link == CELLA_LINK_NONE ? attach_none(e, at, err) : attach_gate(e, at, &tap, err);
+    if (r == 0 && at->link != CELLA_LINK_NONE)
+        r = intercept_ready(e, &e->document, &e->table, err);
     if (r < 0) {
         auto_close_(&tap);
         egress_detach(e);
         return r;
     }
     describe(e, tap, ret);
+    if (ret->hdr.size >= offsetof(struct cella_attached, ca_pem) + sizeof(ret->ca_pem))
+        ret->ca_pem = (struct cella_span){e->http.pem, e->http.pem_len};
     *ret_self = e;
     return 0;
 }
@@ -244,6 +251,7 @@ static void flush(struct egress *e, int final)
 
     if (e->ctl < 0 || !e->watched)
         return;
+    intercept_flush(e, final, now_ns() + FLUSH_NS);
     e->flushed = 0;
     if (send_fds(e->ctl, &m, sizeof(m), NULL, 0) == 0)
         gate_drain(e, &e->flushed, now_ns() + FLUSH_NS);
@@ -267,6 +275,8 @@ static void egress_detach(void *self)
         while (waitid(P_PID, (id_t)e->pid, &si, WEXITED) < 0 && errno == EINTR)
             ;
     }
+    intercept_fini(e);
+    auto_close_(&e->http.roots);
     auto_close_(&e->pidfd);
     auto_close_(&e->gate_ns);
     auto_close_(&e->uplink);
@@ -291,9 +301,11 @@ static int egress_apply(void *self, const struct cella_policy *policy, struct ce
 
     if (r < 0)
         return r;
-    if (e->link == CELLA_LINK_NONE)
+    if (e->link != CELLA_LINK_NONE)
+        r = intercept_ready(e, &c.document, &e->table, err);
+    if (r == 0 && e->link == CELLA_LINK_NONE)
         table_adopt(e, &c.table);
-    else
+    else if (r == 0)
         r = table_change(e, &c.table, &killed, err);
     if (r == 0) {
         document_fini(&e->document);
@@ -406,6 +418,19 @@ static const struct cella_option options[] = {
          "/etc/resolv.conf; none: no names",
      .def = "",
      .type = CELLA_OPT_STRING},
+    {.name = "upstream-ca",
+     .help =
+         "PEM file of certificate authorities trusted for servers behind http rules, beside the "
+         "host's own",
+     .def = "",
+     .type = CELLA_OPT_STRING},
+    {.name = "ca-names",
+     .help =
+         "what a cell's own certificate authority may speak for: the hosts of the http rules it "
+         "starts with, or any",
+     .def = "policy",
+     .choices = "policy|any",
+     .type = CELLA_OPT_ENUM},
 };
 
 static const struct cella_enforcer_ops ops = {

@@ -6,6 +6,7 @@
  *
  * egress-nft.c  operations and their order     helper.c  starting the helper, talking to it
  * change.c      policy changes of a running cell  events.c  gate messages to audit events and accounting
+ * intercept.c   the HTTP engine's start, secrets and tables
  */
 #ifndef CELLA_EGRESS_H
 #define CELLA_EGRESS_H
@@ -47,6 +48,17 @@ struct egress {
         struct ctl_seen *seen;
         size_t n_seen;
     } reach;
+    struct {
+        int ctl, roots; /* -1: no engine; no further authorities */
+        pid_t pid;
+        int watched, any_name, died;
+        uint32_t flushed;
+        struct ctl_msg replied;
+        char *pem; /* the CA's certificate */
+        size_t pem_len;
+        char **names; /* what the CA may speak for; none: anything */
+        size_t n_names;
+    } http;
 };
 
 /* ---- helper.c ---- */
@@ -75,6 +87,17 @@ int table_change(struct egress *e, struct policy_table *t, uint64_t *ret_killed,
                  struct cella_error *err);
 void table_adopt(struct egress *e, struct policy_table *t);
 
+/* ---- intercept.c ---- */
+int intercept_options(struct egress *e, const struct cella_options *o, struct cella_error *err);
+/* Before a document comes into force: an engine if a rule needs one, names its CA can speak for, secrets. */
+int intercept_ready(struct egress *e, const struct document *d, const struct policy_table *t,
+                    struct cella_error *err);
+/* Adds to *ret_killed. On failure the engine is down. */
+int intercept_publish(struct egress *e, const struct policy_table *t, uint64_t *ret_killed);
+void intercept_flush(struct egress *e, int final, uint64_t deadline);
+void intercept_down(struct egress *e);
+void intercept_fini(struct egress *e);
+
 /* ---- reach.c, expect.c: what the cell can reach ---- */
 int egress_expect(void *self, void *ctx, void (*row)(void *, const struct cella_reach_row *),
                   struct cella_error *err);
@@ -88,6 +111,8 @@ int reach_message(struct egress *e, const struct ctl_msg *m);
 /* Checks and digests one message. -EBADMSG: the gate lies; -EIO: an event could not be recorded. */
 int gate_message(struct egress *e, const struct ctl_msg *m);
 void gate_down(struct egress *e);
+/* The event that something of the broker has died. */
+void gate_broken(struct egress *e);
 /* fd_watch callback; data is the struct egress. */
 void gate_readable(void *data, int fd, uint32_t ready);
 /* Reads until `*done` is set or the deadline passes. 0, -ETIMEDOUT, -EPIPE. */

@@ -253,10 +253,18 @@ void gate_kill(struct egress *e)
         pidfd_signal(e->pidfd, SIGKILL);
 }
 
-void gate_down(struct egress *e)
+void gate_broken(struct egress *e)
 {
     struct fields f = {.n = 0};
 
+    put_str(&f, "verdict", "deny");
+    put_str(&f, "reason", reasons[REASON_BROKER_DOWN]);
+    put_int(&f, "gen", e->table.head.generation);
+    emit(e, "net.deny", &f);
+}
+
+void gate_down(struct egress *e)
+{
     if (e->ctl < 0)
         return;
     if (e->watched)
@@ -265,10 +273,7 @@ void gate_down(struct egress *e)
     auto_close_(&e->ctl);
     e->ctl = -1;
     gate_kill(e);
-    put_str(&f, "verdict", "deny");
-    put_str(&f, "reason", reasons[REASON_BROKER_DOWN]);
-    put_int(&f, "gen", e->table.head.generation);
-    emit(e, "net.deny", &f);
+    gate_broken(e);
 }
 
 /* One message, already received. What is wrong with it is the end of the gate. */
