@@ -266,10 +266,7 @@ void row_ready(struct row *r, short events)
             return;
         }
         r->connected = is(r, "tcp") || is(r, "tls");
-        if (option(r, "fastopen", NULL))
-            r->phase = ROW_READ; /* said already */
-        else
-            say(r);
+        say(r);
         return;
     }
     (void)events;

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cella authors
+"""cella reach: it says pass where the wall holds, fail where it does not, and never takes silence for proof. Judged by
+the world outside: nothing of a measurement may get there."""
+import json
+import time
+
+import pytest
+
+from harness import internet as world
+from harness.cella import POLICIES
+
+BROKEN = "tests/hostile/broken-enforcer.so"
+TWICE = """import socket
+for _ in range(2):
+    s = socket.create_connection(('203.0.113.10', 8080), 10); s.sendall(b'hello'); print(s.recv(5).decode())"""
+
+
+def policy_flag(policy):
+    return policy if policy in ("none", "deny") else POLICIES / policy
+
+
+def rows(report, **wanted):
+    return [r for r in report["rows"] if all(r[k] == v for k, v in wanted.items())]
+
+
+def ids(report, **wanted):
+    return {r["id"] for r in rows(report, **wanted)}
+
+
+@pytest.fixture
+def throw_away(cella):
+    """throw_away(policy): the report of a measurement in a cell of its own, and the status."""
+    def go(policy):
+        done = cella("reach", "--json", "--backend", cella.backend, "--policy", policy_flag(policy))
+        return done.json() if done.out else done, done.status
+    return go
+
+
+@pytest.mark.quick
+def test_live_cell_passes_and_nothing_leaves(cella, internet):
+    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+        mark, began = internet.quiet(), time.monotonic()
+        report = cella("reach", cell, "--json").ok().json()
+        assert time.monotonic() - began < 10
+        assert not internet.packets_since(mark) and not internet.connections_since(mark)
+        assert report["verdict"] == "pass" and report["fail"] == report["not_measured"] == 0
+        allowed = rows(report, expected="allow")
+        assert allowed and {r["rule"] for r in allowed} == {"echo"}
+        assert all(r["try"]["bytes"] > 0 for r in allowed)
+        assert all(r["twin"]["bytes"] > 0 or r["twin"]["got"] > 0 for r in rows(report, expected="deny"))
+        # the same destinations are real again, and were for the workload all the while
+        mark = internet.quiet()
+        assert cella("exec", cell, "--", "python3", "-c", TWICE).ok().text.split() == ["hello", "hello"]
+        assert internet.received(mark) == 10
+        assert "cella-probe" not in cella("exec", cell, "--", "ls", "-a", "/tmp").ok().text
+
+
+@pytest.mark.parametrize("policy", ["none", "deny", "empty.json", "wide.json", "denied.json", "public.json"])
+def test_throw_away_cell(cella, internet, throw_away, policy):
+    mark = internet.quiet()
+    report, status = throw_away(policy)
+    assert status == 0 and report["verdict"] == "pass", rows(report, result="fail") + rows(report, result="not_measured")
+    assert not internet.packets_since(mark)
+    groups = {r["group"] for r in rows(report, expected="deny", result="pass")}
+    assert {"dns", "outside", "metadata", "private", "gateway", "neighbours", "ipv6", "icmp", "multicast"} <= groups
+    assert bool(rows(report, expected="allow")) == (policy in ("wide.json", "denied.json", "public.json")), report["rows"]
+
+
+def test_result_is_recorded_and_goes_stale(cella):
+    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+        assert "reach" not in cella.inspect(cell)
+        report = cella("reach", cell, "--json").ok().json()
+        event = cella.wait_event(cell, {"kind": "reach.result", "verdict": "pass"})
+        assert event["pass"] == report["pass"] and event["matrix"] == report["matrix"] and event["gen"] == 1
+        assert event["backend"] == cella.backend and event["backend_build"] and event["enforcer_build"]
+        found = cella.inspect(cell)
+        assert event["policy"] == found["policy"]["sha256"] and event["image"] == found["digest"]
+        assert found["reach"]["stale"] is False and found["reach"]["bound"]["generation"] == 1
+        cella("policy", "set", cell, POLICIES / "wide.json").ok()
+        assert cella.inspect(cell)["reach"]["stale"] is True
+        cella("reach", cell).ok()
+        found = cella.inspect(cell)["reach"]
+        assert found["stale"] is False and found["bound"]["generation"] == 2
+
+
+def test_measurement_is_no_use_of_the_network(cella):
+    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+        cella("reach", cell).ok()
+        assert not cella.inspect(cell)["egress"]
+        assert all(e.get("probe") is True for e in cella.events(cell) if e["kind"] == "net.deny")
+
+
+@pytest.mark.quick
+def test_table_answers_in_words(cella):
+    text = cella("reach", "--backend", cella.backend, "--policy", POLICIES / "echo.json").ok().text
+    lines = text.splitlines()
+    assert lines[0].startswith("PASS") and "0 failed, 0 not measured" in lines[0]
+    assert "FAILED" not in text
+    reachable, closed = text.index("reachable"), text.index("proved closed")
+    assert reachable < text.index("rule echo") < closed and "203.0.113.10:8080" in text[reachable:closed]
+
+
+# ---- enforcers that lie
+
+@pytest.fixture
+def broken(cella, internet):
+    """broken(lie): a measurement under egress-nft with this lie."""
+    def go(lie, *words):
+        plugin = {"path": str(cella.build / BROKEN), "config": {"lie": lie}}
+        with cella.configured(plugins=[plugin]):
+            return cella("reach", "--backend", cella.backend, "--policy", "deny", *words)
+    return go
+
+
+@pytest.mark.quick
+def test_enforcer_that_opens_more_than_it_says(broken):
+    report = broken("wide", "--json").ok(1).json()
+    assert report["verdict"] == "fail"
+    assert {"tcp.443", "dns.doh"} <= ids(report, result="fail")
+    assert ids(report, result="fail") <= {r["id"] for r in report["rows"] if r["port"] == 443 and r["kind"] == "tcp"}
+    lines = broken("wide").ok(1).text.splitlines()
+    assert lines[0].startswith("FAIL") and lines[2] == "FAILED" and "must be closed: bytes arrived" in lines[3]
+
+
+def test_enforcer_that_opens_less_than_it_says(broken):
+    report = broken("shut", "--json").ok(1).json()
+    assert ids(report, result="fail") == {"claimed"}
+
+
+def test_sink_that_sees_nothing_proves_nothing(broken):
+    done = broken("blind", "--json").ok(2)
+    report = done.json()
+    assert report["verdict"] == "not_measured" and report["fail"] == 0
+    assert {"tcp.443", "metadata.aws", "dns.a"} <= ids(report, result="not_measured")
+    assert "NOT MEASURED" in broken("blind").ok(2).text
+
+
+def test_row_that_would_be_two_lines(broken):
+    broken("forged").one_line(125, "malformed")
+
+
+def test_the_wrapper_itself_is_honest(broken):
+    assert broken("none", "--json").ok().json()["verdict"] == "pass"
+
+
+def test_enforcer_without_a_matrix(cella):
+    path = next(cella.build.rglob("cella-enforcer-null.so"), None)
+    if path is None:
+        pytest.skip("the example enforcer is not built here")
+    with cella.configured(plugins=[{"path": str(path)}]):
+        cella("reach", "--backend", cella.backend, "--policy", "none").one_line(125, "expect")
+
+
+# ---- cells that do not want to be looked at
+
+KILLER = """import os, signal
+print('ready', flush=True)
+while True:
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            if b'cella-' + b'probe' in open(f'/proc/{pid}/cmdline', 'rb').read(): os.kill(int(pid), signal.SIGKILL)
+        except OSError: pass"""
+
+SQUATTER = """import socket, time
+held = []
+for port in range(20000, 32768, 16):
+    s = socket.socket(); s.bind(('0.0.0.0', port)); s.listen(); held.append(s)
+print('ready', flush=True); time.sleep(30)"""
+
+
+def _beside(cella, cell, source):
+    process = cella.spawn("exec", cell, "--", "python3", "-c", source)
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def test_cell_that_kills_the_probe(cella):
+    with cella.cell() as cell:
+        process = _beside(cella, cell, KILLER)
+        done = cella("reach", cell)
+        assert done.status in (125, 2), done
+        assert not [e for e in cella.events(cell) if e["kind"] == "reach.result" and e["verdict"] == "pass"]
+        process.kill()
+        process.wait()
+
+
+def test_ports_taken_are_not_measured(cella):
+    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+        process = _beside(cella, cell, SQUATTER)
+        report = cella("reach", cell, "--json").ok(2).json()
+        assert report["fail"] == 0 and report["not_measured"] > 0
+        assert all("could not try" in r["saw"] or "twin" in r["saw"] for r in rows(report, result="not_measured"))
+        process.kill()
+        process.wait()
+
+
+def test_policy_that_changes_meanwhile(cella):
+    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+        process = cella.spawn("reach", cell)
+        cella.wait_event(cell, {"kind": "reach.start"})
+        cella("policy", "set", cell, POLICIES / "wide.json").ok()
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 125 and b"changed while it was measured" in errors, errors
+        assert "reach" not in cella.inspect(cell)
+        assert cella("reach", cell, "--json").ok().json()["verdict"] == "pass"
+
+
+def test_one_at_a_time(cella):
+    with cella.cell() as cell:
+        process = cella.spawn("reach", cell)
+        cella.wait_event(cell, {"kind": "reach.start"})
+        cella("reach", cell).one_line(125, "being measured already")
+        assert process.wait(20) == 0
+
+
+def test_cell_that_ends_meanwhile(cella):
+    with cella.cell() as cell:
+        process = cella.spawn("reach", cell)
+        cella.wait_event(cell, {"kind": "reach.start"})
+        cella("rm", "--force", cell).ok()
+        assert process.wait(20) == 125
+
+
+# ---- what is refused
+
+@pytest.mark.quick
+def test_refusals(cella):
+    cella("reach").one_line(125, "needs a cell, or --policy")
+    cella("reach", "x", "--policy", "deny").one_line(125, "not both")
+    cella("reach", "nobody").one_line(125, "nobody")
+    with cella.cell(start=False) as cell:
+        cella("reach", cell).one_line(125, "not running")
+
+
+def test_paused_cell(cella):
+    with cella.cell() as cell:
+        cella("pause", cell).ok()
+        cella("reach", cell).one_line(125, "paused")
+        cella("resume", cell).ok()
+        cella("reach", cell).ok()
+
+
+def test_report_is_json_with_every_row(cella, throw_away):
+    report, _ = throw_away("deny")
+    assert len(report["rows"]) == report["pass"] + report["fail"] + report["not_measured"]
+    assert len(ids(report)) == len(report["rows"])
+    assert json.dumps(report)
