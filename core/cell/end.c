@@ -47,11 +47,12 @@ json_t *stats_json(const struct cella_stats *s)
 static void flow_add(void *ctx, const struct cella_flow *f)
 {
     json_array_append_new(
-        ctx, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "rule", f->rule ? f->rule : "",
-                       "destination", f->destination ? f->destination : "", "proto",
-                       f->proto ? f->proto : "", "allowed", (json_int_t)f->allowed, "denied",
-                       (json_int_t)f->denied, "tx_bytes", (json_int_t)f->tx_bytes, "rx_bytes",
-                       (json_int_t)f->rx_bytes));
+        ctx, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "rule",
+                       f->rule ? f->rule : "", "destination", f->destination ? f->destination : "",
+                       "proto", f->proto ? f->proto : "", "allowed", (json_int_t)f->allowed,
+                       "denied", (json_int_t)f->denied, "tx_bytes", (json_int_t)f->tx_bytes,
+                       "rx_bytes", (json_int_t)f->rx_bytes, "first_ns", (json_int_t)f->first_ns,
+                       "last_ns", (json_int_t)f->last_ns));
 }
 
 json_t *egress_json(struct warden *w)

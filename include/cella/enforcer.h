@@ -18,7 +18,10 @@
  *   no_rule deny_rule hard_deny dns_refused proto_blocked ipv6_closed source_spoofed limit policy_changed
  *   broker_down upstream_failed sni_missing sni_mismatch not_tls host_mismatch method_path resolved_private
  *   name_invalid dns_suspect credential_mismatch placeholder_missing bad_request.
- * `suppressed` is the number of attempts that had no event of their own since the one before.
+ * `suppressed` is the number of attempts that had no event of their own since the one before. Where a
+ * policy asks for totals instead of one event per flow, a net.flow has `count`, the number of flows it
+ * stands for. kind "net.alert": what a policy wanted to be warned of; fields alert (new_name tx_over
+ * deny_burst dns_suspect), rule, name, port, tx, count, gen.
  */
 #ifndef CELLA_ENFORCER_H
 #define CELLA_ENFORCER_H
@@ -89,6 +92,7 @@ struct cella_flow {
     const char *proto;
     uint64_t allowed, denied;    /* attempts */
     uint64_t tx_bytes, rx_bytes; /* from and to the cell */
+    uint64_t first_ns, last_ns;  /* first and last attempt, wall clock since 1970; 0 = not known */
 };
 
 /*

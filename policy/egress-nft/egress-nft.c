@@ -265,6 +265,7 @@ static void egress_detach(void *self)
     if (!e)
         return;
     flush(e, 1);
+    account_end(e);
     if (e->watched)
         e->host->fd_unwatch(e->host->ctx, e->ctl);
     auto_close_(&e->ctl);
@@ -284,7 +285,6 @@ static void egress_detach(void *self)
     document_fini(&e->ceiling);
     policy_table_fini(&e->table);
     free(e->setup_path);
-    free(e->lines);
     free(e->reach.seen);
     free(e);
 }
@@ -314,6 +314,7 @@ static int egress_apply(void *self, const struct cella_policy *policy, struct ce
         e->ceiling = c.ceiling;
         e->has_ceiling = c.has_ceiling;
         e->phase = c.document.active;
+        memset(e->alerts, 0, sizeof(e->alerts));
         c.document = c.ceiling = (struct document){0};
         ret->generation = policy->generation;
         ret->killed = killed;
@@ -373,7 +374,9 @@ static int egress_report(void *self, void *ctx, void (*flow)(void *, const struc
                                .allowed = l->allowed,
                                .denied = l->denied,
                                .tx_bytes = l->tx,
-                               .rx_bytes = l->rx};
+                               .rx_bytes = l->rx,
+                               .first_ns = l->first_ns,
+                               .last_ns = l->last_ns};
         flow(ctx, &f);
     }
     return 0;

@@ -5,8 +5,8 @@
  * egress - the plugin's own parts; it lives in the warden, single-threaded.
  *
  * egress-nft.c  operations and their order     helper.c  starting the helper, talking to it
- * change.c      policy changes of a running cell  events.c  gate messages to audit events and accounting
- * intercept.c   the HTTP engine's start, secrets and tables
+ * change.c      policy changes of a running cell  events.c  gate messages to audit events
+ * account.c     accounting, alerts              intercept.c  the HTTP engine's start, secrets, tables
  */
 #ifndef CELLA_EGRESS_H
 #define CELLA_EGRESS_H
@@ -17,14 +17,20 @@
 #include "document.h"
 #include "util.h"
 
-#define LINES_MAX 256u
-
 /* One line of report(). */
 struct line {
     char rule[64];
-    char destination[CTL_NAME_MAX + 8];
+    char *destination; /* owned; name or address, with port */
     char proto[8];
     uint64_t allowed, denied, tx, rx;
+    uint64_t first_ns, last_ns;            /* wall clock */
+    uint64_t untold, untold_tx, untold_rx; /* no event yet */
+    uint64_t told_ns;
+};
+
+struct alert_window {
+    uint64_t began_ns, sum;
+    int said;
 };
 
 struct egress {
@@ -42,7 +48,8 @@ struct egress {
     size_t phase;
     struct policy_table table; /* what the gate has */
     struct line *lines;
-    size_t n_lines, cap_lines;
+    size_t n_lines, cap_lines, n_denied;
+    struct alert_window alerts[DOCUMENT_ALERTS_MAX]; /* of document.alerts */
     struct {
         int on, done, expired;
         struct ctl_seen *seen;
@@ -107,7 +114,22 @@ int egress_reach_end(void *self, void *ctx, void (*seen)(void *, const struct ce
 /* CTL_REACH_SEEN and CTL_REACH_DONE. -EBADMSG: the gate lies. */
 int reach_message(struct egress *e, const struct ctl_msg *m);
 
+/* ---- account.c ---- */
+/* Counts a message. 1: it is an event of its own; 0: it is told later with others; -EIO: an alert could
+   not be recorded. */
+int account(struct egress *e, const struct ctl_msg *m, const char *dst, const char *proto);
+/* Tells what was not told and forgets everything. */
+void account_end(struct egress *e);
+
 /* ---- events.c ---- */
+struct fields {
+    struct cella_field f[18];
+    uint32_t n;
+};
+void put_str(struct fields *f, const char *name, const char *value); /* nothing for "" */
+void put_int(struct fields *f, const char *name, uint64_t value);
+int emit(struct egress *e, const char *kind, const struct fields *f);
+const char *reason_word(uint32_t reason);
 /* Checks and digests one message. -EBADMSG: the gate lies; -EIO: an event could not be recorded. */
 int gate_message(struct egress *e, const struct ctl_msg *m);
 void gate_down(struct egress *e);

@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * events - messages of the gate to audit events and accounting.
+ * events - messages of the gate to audit events; account.c counts them.
  *
  * The gate parses hostile bytes, so it may be somebody else's by now: every member is checked, and
  * one that cannot be is the end of the gate, hence of the cell's network. An allowed flow that
@@ -62,83 +62,28 @@ static const char *proto_name(uint32_t proto, char buf[8])
     }
 }
 
-/* ----------------------------------------------------------- accounting */
-
-static struct line *line_find(struct egress *e, const char *rule, const char *destination,
-                              const char *proto)
+const char *reason_word(uint32_t reason)
 {
-    size_t i;
-
-    for (i = 0; i < e->n_lines; i++)
-        if (!strcmp(e->lines[i].rule, rule) && !strcmp(e->lines[i].destination, destination) &&
-            !strcmp(e->lines[i].proto, proto))
-            return &e->lines[i];
-    if (e->n_lines == LINES_MAX)
-        return strcmp(rule, "other") ? line_find(e, "other", "other", "")
-                                     : &e->lines[LINES_MAX - 1];
-    if (e->n_lines == LINES_MAX - 1 && strcmp(rule, "other"))
-        return line_find(e, "other", "other", "");
-    if (e->n_lines == e->cap_lines) {
-        size_t cap = e->cap_lines ? e->cap_lines * 2 : 8;
-        struct line *p = realloc(e->lines, cap * sizeof(*p));
-        if (!p)
-            return NULL;
-        e->lines = p;
-        e->cap_lines = cap;
-    }
-    e->lines[e->n_lines] = (struct line){0};
-    snprintf(e->lines[e->n_lines].rule, sizeof(e->lines->rule), "%s", rule);
-    snprintf(e->lines[e->n_lines].destination, sizeof(e->lines->destination), "%s", destination);
-    snprintf(e->lines[e->n_lines].proto, sizeof(e->lines->proto), "%s", proto);
-    return &e->lines[e->n_lines++];
-}
-
-static void account(struct egress *e, const struct ctl_msg *m, const char *dst, const char *proto)
-{
-    char destination[CTL_NAME_MAX + 8];
-    struct line *l;
-
-    if (m->qtype)
-        snprintf(destination, sizeof(destination), "%s", m->name);
-    else if (m->name[0] && m->reason != REASON_IPV6_CLOSED)
-        snprintf(destination, sizeof(destination), "%s:%u", m->name, m->port);
-    else if (m->port)
-        snprintf(destination, sizeof(destination), "%s:%u", dst, m->port);
-    else
-        snprintf(destination, sizeof(destination), "%s", dst);
-    l = line_find(e, m->rule[0] ? m->rule : reasons[m->reason], destination, proto);
-    if (!l)
-        return;
-    if (m->type == CTL_ALLOW)
-        l->allowed += m->count;
-    if (m->type == CTL_DENY)
-        l->denied += m->count + m->suppressed;
-    l->tx += m->tx_delta;
-    l->rx += m->rx_delta;
+    return reasons[reason];
 }
 
 /* ---------------------------------------------------------------- events */
 
-struct fields {
-    struct cella_field f[16];
-    uint32_t n;
-};
-
-static void put_str(struct fields *f, const char *name, const char *value)
+void put_str(struct fields *f, const char *name, const char *value)
 {
     if (value[0])
         f->f[f->n++] = (struct cella_field){
             .name = name, .type = CELLA_FIELD_STR, .str = {value, strlen(value)}};
 }
 
-static void put_int(struct fields *f, const char *name, uint64_t value)
+void put_int(struct fields *f, const char *name, uint64_t value)
 {
     f->f[f->n++] = (struct cella_field){.name = name,
                                         .type = CELLA_FIELD_INT,
                                         .i64 = value > INT64_MAX ? INT64_MAX : (int64_t)value};
 }
 
-static int emit(struct egress *e, const char *kind, const struct fields *f)
+int emit(struct egress *e, const char *kind, const struct fields *f)
 {
     struct cella_event ev = {.hdr = CELLA_HDR_INIT(struct cella_event, CELLA_KIND_EVENT),
                              .kind = kind,
@@ -210,6 +155,7 @@ int gate_message(struct egress *e, const struct ctl_msg *m)
     struct in_addr a = {htonl(m->dst)};
     struct in6_addr six;
     const char *proto;
+    int own_event;
 
     if (m->type == CTL_REACH_SEEN || m->type == CTL_REACH_DONE)
         return reach_message(e, m);
@@ -240,9 +186,10 @@ int gate_message(struct egress *e, const struct ctl_msg *m)
     }
     if (m->reason == REASON_LIMIT && !m->count)
         proto = "";
-    if (!m->probe) /* a measurement is no use of the network */
-        account(e, m, dst, proto);
-    return m->type == CTL_PROGRESS ? 0 : emit_message(e, m, dst, proto);
+    own_event = m->probe ? 1 : account(e, m, dst, proto); /* a measurement is no use of the network */
+    if (own_event < 0)
+        return own_event;
+    return m->type == CTL_PROGRESS || !own_event ? 0 : emit_message(e, m, dst, proto);
 }
 
 /* ------------------------------------------------------------------ gate */
