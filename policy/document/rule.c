@@ -11,6 +11,7 @@
  */
 #include <stdlib.h>
 
+#define HASH_NONFATAL_OOM 1 /* a plugin does not end the process it is in */
 #include <uthash.h>
 
 #include "parse_int.h"
@@ -55,6 +56,10 @@ static int rule_id(struct reader *r, json_t *rule, struct policy_rule *out)
         return fail(r->err, -ENOMEM, "out of memory while reading the policy");
     seen->id = out->id;
     HASH_ADD_KEYPTR(hh, r->seen, seen->id, strlen(seen->id), seen);
+    if (!seen->hh.tbl) { /* not taken in */
+        free(seen);
+        return fail(r->err, -ENOMEM, "out of memory while reading the policy");
+    }
     return 0;
 }
 
