@@ -16,6 +16,7 @@
 
 #define is(r, k) (!strcmp((r)->kind, (k)))
 #define FASTOPEN 0x20000000
+#define TLS_ALERT 21
 
 int option(const struct row *r, const char *name, const char **ret_value)
 {
@@ -74,12 +75,18 @@ int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
     return 0;
 }
 
+/* Now; a row that still asks for its address does so with a datagram. */
+static int row_stream(const struct row *r)
+{
+    return !r->lookup && (is(r, "tcp") || is(r, "dns-tcp") || is(r, "tls"));
+}
+
 static int row_socket(const struct row *r, int family)
 {
     const char *v = "0";
     int type = SOCK_DGRAM, proto = 0;
 
-    if (is(r, "tcp") || is(r, "dns-tcp") || (is(r, "tls") && !r->lookup))
+    if (row_stream(r))
         type = SOCK_STREAM;
     if (is(r, "icmp")) {
         type = option(r, "raw", NULL) ? SOCK_RAW : SOCK_DGRAM;
@@ -142,7 +149,7 @@ static void row_socket_only(struct row *r)
 static void row_connect(struct row *r, const struct sockaddr_storage *a, socklen_t len)
 {
     static uint8_t out[PAYLOAD_MAX];
-    int r0, stream = is(r, "tcp") || is(r, "dns-tcp") || (is(r, "tls") && !r->lookup);
+    int r0, stream = row_stream(r);
 
     if (stream && option(r, "fastopen", NULL)) {
         r0 = (int)sendto(r->fd, out, payload(r, out), FASTOPEN | MSG_NOSIGNAL,
@@ -200,7 +207,7 @@ void row_open(struct row *r)
         row_socket_only(r);
         return;
     }
-    r->lookup = is(r, "tls");
+    r->lookup = is(r, "tls") || option(r, "lookup", NULL);
     n = address_parse(r->address, r->lookup ? 53 : r->port, &a, &len);
     if (n == -EINVAL)
         r->got = -1;
@@ -210,7 +217,7 @@ void row_open(struct row *r)
         row_start(r, &a, len);
 }
 
-/* A tls row has its address: now the connection. */
+/* A name has its address: now what the row is about. */
 static void row_found(struct row *r, uint32_t address)
 {
     struct sockaddr_in a = {
@@ -249,6 +256,9 @@ static void row_read(struct row *r)
             (is(r, "icmp") && !option(r, "raw", NULL) && in[0] != 0))
             return; /* somebody else's */
         r->got = n;
+    } else if (is(r, "tls") && in[0] == TLS_ALERT) {
+        row_end(r, EPROTO); /* a refusal in words is still one */
+        return;
     } else {
         r->got = n;
     }

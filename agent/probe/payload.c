@@ -159,7 +159,7 @@ size_t payload(const struct row *r, uint8_t out[PAYLOAD_MAX])
             put16(out, n);
         return n + skip;
     }
-    if (!strcmp(r->kind, "tls")) {
+    if (!strcmp(r->kind, "tls") && !option(r, "plain", NULL)) {
         option(r, "sni", &sni);
         return client_hello(strcmp(sni, "-") ? sni : "", out);
     }

@@ -16,6 +16,9 @@
  *   local       the same over the cell's own loopback: shows that the probe would see success
  *   type=A      DNS question       sport=N      another source port      size=N   payload of a datagram
  *   broadcast   fastopen           raw          proto=N    F,T,P (kind socket)
+ *   exact       ask for NAME as it is; without, the nonce is its first label
+ *   lookup      ADDRESS is a resolver; NAME's address is asked for first (kind tls: always)
+ *   sni=NAME    another server name, "-" for none    plain    no ClientHello
  */
 #ifndef CELLA_PROBE_H
 #define CELLA_PROBE_H

@@ -102,7 +102,10 @@ static void line(const struct reach_matrix *m, size_t i, int twin, struct buf *b
     const char *options = r->options;
 
     if (twin) /* the plain form of the same: what a trick needs is not what it must show */
-        options = r->by_cell ? "local" : !strncmp(r->options, "type=", 5) ? r->options : "";
+        options = r->by_cell                          ? "local"
+                  : !strncmp(r->options, "type=", 5)  ? r->options
+                  : !strncmp(r->options, "lookup", 6) ? "lookup"
+                                                      : "";
     buf_addf(b, "%c%zu %s %s %u %u %s %s\n", twin ? 't' : 'r', i, r->kind,
              dash(twin ? r->twin_address : r->address), r->port,
              (unsigned)((twin ? m->twin : m->port) + i), dash(r->name), dash(options));

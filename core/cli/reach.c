@@ -43,7 +43,7 @@ static void target(const json_t *row)
     if (!*address && !*name)
         buf_addf(&b, "%s", field(row, "options"));
     if (!b.oom)
-        printf("%-44.44s ", b.ptr);
+        printf("%-44s ", b.ptr);
 }
 
 static int has(const json_t *row, const char *result, const char *expected)

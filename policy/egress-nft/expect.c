@@ -18,7 +18,8 @@
 #include "egress.h"
 
 #define RULE_ROWS_MAX 64u
-#define ROWS_OF_RULE 4u /* one after the other; a large network is many rectangles */
+#define ROWS_OF_RULE 4u   /* one after the other; a large network is many rectangles */
+#define NAME_ROWS_MAX 16u /* rules by name; ten rows each */
 #define HOST_ROWS_MAX 4
 #define OUTSIDE "203.0.113.1" /* any public address */
 #define RESOLVER "203.0.113.53"
@@ -281,6 +282,107 @@ static void put_entries(struct out *o, int udp)
     }
 }
 
+/* ---- rules by name ---- */
+
+static void put_name(struct out *o, const char *kind, const char *name, uint16_t port,
+                     const char *options, int allow, const char *rule, const char *why)
+{
+    char id[48], buf[INET_ADDRSTRLEN];
+    struct way w = {.id = id,
+                    .group = "names",
+                    .kind = kind,
+                    .port = port,
+                    .name = name,
+                    .options = options,
+                    .why = why,
+                    .twin = ""};
+
+    /* answers are the gate's own; what they lead to ends in the sink */
+    w.proof = allow && !strcmp(kind, "dns-udp") ? CELLA_REACH_BY_CELL : CELLA_REACH_BY_SINK;
+    snprintf(id, sizeof(id), "names.%u", o->n);
+    put(o, &w, dotted(slot_gateway(o->e->slot), buf), allow, rule);
+}
+
+/* Must not be answered, unless another rule names it. */
+static void put_question(struct out *o, const char *why, const char *before, const char *host,
+                         const char *after)
+{
+    char name[POLICY_NAME_MAX + 64];
+
+    snprintf(name, sizeof(name), "%s%s%s", before, host, after);
+    if (strlen(name) > POLICY_NAME_MAX || policy_name_listed(&o->e->table, name))
+        return;
+    put_name(o, "dns-udp", name, 53, "type=A;exact", 0, "", why);
+}
+
+/* A port that no rule by name opens for this protocol and the kernel refuses. */
+static uint16_t closed_port(const struct egress *e, const char *host)
+{
+    const struct policy_rule *r;
+    uint16_t port;
+
+    for (port = 9; port < 1024; port++)
+        if (port != POLICY_HARD_PORT && port != 53 &&
+            policy_name_find(&e->table, host, port, POLICY_TCP, &r) != POLICY_ALLOW)
+            return port;
+    return 0;
+}
+
+static void put_tls_ways(struct out *o, const char *host, uint16_t port, const char *id)
+{
+    uint16_t other = closed_port(o->e, host);
+
+    put_name(o, "tls", host, port, "lookup;sni=cella-reach.example", 0, id,
+             "another server name than the one that was asked for");
+    put_name(o, "tls", host, port, "lookup;sni=-", 0, id, "TLS without a server name");
+    put_name(o, "tls", host, port, "lookup;sni=198.18.0.1", 0, id, "an address as server name");
+    put_name(o, "tls", host, port, "lookup;plain", 0, id, "no TLS where the rule wants it");
+    if (other)
+        put_name(o, "tls", host, other, "lookup", 0, "", "a port that the rule does not open");
+}
+
+static void put_rule(struct out *o, const struct policy_rule *rule)
+{
+    char host[POLICY_NAME_MAX + 16];
+    const struct policy_rule *found;
+    uint16_t port = rule->ports[0].lo;
+    enum policy_proto proto = rule->proto & POLICY_TCP ? POLICY_TCP : POLICY_UDP;
+    int allow;
+
+    snprintf(host, sizeof(host), "%s%s", rule->kind == POLICY_SUFFIX ? "reach." : "", rule->host);
+    if (strlen(host) > POLICY_NAME_MAX)
+        return;
+    allow = policy_name_find(&o->e->table, host, port, proto, &found) == POLICY_ALLOW;
+    if (o->e->table.head.dns.types & POLICY_DNS_A)
+        put_name(o, "dns-udp", host, 53, "type=A;exact", policy_name_listed(&o->e->table, host),
+                 rule->id, "a rule names it");
+    if (policy_mode(&o->e->table) == POLICY_REAL)
+        return; /* its addresses are known only upstream, which a measurement never asks */
+    put_name(o, proto == POLICY_TCP ? "tls" : "udp", host, port, "lookup", allow, rule->id,
+             "a rule by name");
+    if (allow && proto == POLICY_TCP && found->layer != POLICY_RAW)
+        put_tls_ways(o, host, port, found->id);
+    if (rule->kind == POLICY_EXACT)
+        put_question(o, "a name below it", "reach.", rule->host, "");
+    else
+        put_question(o, "the name above it", "", rule->host, "");
+    put_question(o, "a name that ends like it", "evil", rule->host, "");
+    put_question(o, "a name that begins like it", "", rule->host, ".evil.example");
+}
+
+static void put_names(struct out *o)
+{
+    uint32_t i, n = 0;
+
+    for (i = 0; i < o->e->table.head.n_rules && n < NAME_ROWS_MAX; i++) {
+        const struct policy_rule *r = &o->e->table.rules[i];
+        if (r->kind == POLICY_HOST_NONE || r->verdict != POLICY_ALLOW || r->stratum)
+            continue;
+        put_rule(o, r);
+        n++;
+    }
+}
+
 /* What listens on this host. */
 static void put_hosts(struct out *o)
 {
@@ -311,6 +413,7 @@ int egress_expect(void *self, void *ctx, void (*row)(void *, const struct cella_
     if (o.e->link != CELLA_LINK_NONE) {
         put_entries(&o, 0);
         put_entries(&o, 1);
+        put_names(&o);
     }
     put_hosts(&o);
     for (i = 0; i < ARRAY_LEN(ways); i++)

@@ -255,6 +255,8 @@ int reach_twin(struct gate *g, uint16_t sport);
 /* The near end of a new sink, connected; -errno. */
 int reach_sink(struct gate *g, uint16_t sport);
 void reach_carried(struct gate *g, uint16_t sport);
+/* An allowed datagram arrived, here instead of anywhere else. */
+void reach_datagram(struct gate *g, uint16_t sport, const uint8_t *p, size_t n);
 /* Counts g->attempt as refused and forgets it. 1: it was of a measurement. */
 int reach_refused(struct gate *g);
 /* -1: handle the datagram as always; else it was the sink's, and `out` holds so many bytes of answer. */

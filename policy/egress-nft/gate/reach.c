@@ -172,6 +172,12 @@ int reach_sink(struct gate *g, uint16_t sport)
 
 /* ---------------------------------------------------------------- datagrams */
 
+void reach_datagram(struct gate *g, uint16_t sport, const uint8_t *p, size_t n)
+{
+    if (has_nonce(p, n))
+        count(g, sport, n);
+}
+
 /* Any query with one question gets one record, so that the probe sees an answer. */
 static int twin_answer(const uint8_t *q, size_t len, uint8_t out[DNS_REPLY_MAX])
 {
@@ -204,15 +210,20 @@ static int twin_answer(const uint8_t *q, size_t len, uint8_t out[DNS_REPLY_MAX])
 int reach_udp(struct gate *g, uint16_t sport, uint16_t dport, const uint8_t *msg, size_t len,
               uint8_t out[DNS_REPLY_MAX])
 {
+    int answer;
+
     if (!reach_diverts(g, sport))
         return -1;
     reach_carried(g, sport);
     if (!reach_twin(g, sport))
         return -1;
-    if (has_nonce(msg, len))
+    answer = dport == 53 ? twin_answer(msg, len, out) : 0;
+    if (answer >
+        0) /* a question for an exact name has no room for the nonce; its port says whose it is */
         count(g, sport, len);
-    len = dport == 53 ? len : 0;
-    return len && twin_answer(msg, len, out) > 0 ? twin_answer(msg, len, out) : 0;
+    else
+        reach_datagram(g, sport, msg, len);
+    return answer > 0 ? answer : 0;
 }
 
 /* ------------------------------------------------------------------ control */

@@ -339,8 +339,10 @@ static int measured(struct gate *g, uint16_t sport, uint32_t asked, uint16_t por
     g->attempt = sport;
     if (reason != REASON_NONE)
         gate_deny(g, IPPROTO_UDP, asked, port, reason, NULL, NULL, 0);
-    else
+    else {
+        reach_datagram(g, sport, buf + HEADERS, n);
         to_cell(g, &a, buf, n);
+    }
     g->attempt = 0;
     return 1;
 }
