@@ -206,7 +206,7 @@ static int policy_go(struct warden *w, struct cella_error *err)
     if (r < 0)
         return r;
     w->generation = w->generation_last = 1;
-    policy = policy_struct(&w->policy, w->generation);
+    policy = policy_struct(w, &w->policy, w->generation);
     json_object_set_new(w->cell, "enforcer_path", json_string(w->enforcer_plugin->path));
     r = enforcer_check(w->enforcer_plugin, &policy, err);
     return r < 0 ? r : policy_record(w, err);
@@ -377,7 +377,7 @@ static void gate_exited(void *data, int fd, uint32_t ready)
 
 static int attach_go(struct warden *w, struct cella_error *err)
 {
-    struct cella_policy policy = policy_struct(&w->policy, w->generation);
+    struct cella_policy policy = policy_struct(w, &w->policy, w->generation);
     struct cella_attach attach = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
                                   .cell_id = w->dir.id,
                                   .link = CELLA_LINK_NETNS,

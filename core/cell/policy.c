@@ -95,11 +95,30 @@ int policy_find(struct warden *w, struct cella_error *err)
                         err);
 }
 
-struct cella_policy policy_struct(const struct policy_text *p, uint64_t generation)
+/* Text of the class's ceiling; "" without one, "{}" for one that closes everything. */
+static const char *ceiling_text(const struct warden *w)
 {
+    const char *name = w->class ? w->class->ceiling : NULL;
+    const struct config_policy *p = name ? config_policy_find(w->config, name) : NULL;
+    size_t i;
+
+    if (!name)
+        return "";
+    for (i = 0; p && p->document[i]; i++) /* blank is a document that allows nothing */
+        if (!strchr(" \t\r\n", p->document[i]))
+            return p->document;
+    return "{}";
+}
+
+struct cella_policy policy_struct(const struct warden *w, const struct policy_text *p,
+                                  uint64_t generation)
+{
+    const char *ceiling = ceiling_text(w);
+
     return (struct cella_policy){.hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY),
                                  .name = p->name,
                                  .document = {p->text, strlen(p->text)},
+                                 .ceiling = {ceiling, strlen(ceiling)},
                                  .generation = generation};
 }
 
@@ -112,6 +131,8 @@ int policy_record(struct warden *w, struct cella_error *err)
                   "generation", (json_int_t)w->generation, "phase", p->phase, "sha256", p->sha256);
     int r;
 
+    if (o && w->class && w->class->ceiling)
+        json_object_set_new(o, "ceiling", json_string(w->class->ceiling));
     if (o && w->policy_trouble[0])
         json_object_set_new(o, "incomplete", json_string(w->policy_trouble));
     json_object_set_new(w->cell, "generation", json_integer((json_int_t)w->generation));
@@ -276,7 +297,7 @@ static json_t *policy_shown(struct warden *w)
 /* A text that the enforcer does not accept as such changes nothing and takes no number. */
 static int replace(struct warden *w, struct policy_text *to, json_t **ret, struct cella_error *err)
 {
-    struct cella_policy policy = policy_struct(to, w->generation_last + 1);
+    struct cella_policy policy = policy_struct(w, to, w->generation_last + 1);
     struct cella_applied applied;
     struct change c;
     int r = enforcer_check(w->enforcer_plugin, &policy, err);

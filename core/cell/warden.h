@@ -87,7 +87,7 @@ struct warden {
     struct cella_started started;
     int enforcer_on;
     struct policy_text policy;
-    struct reach *reach; /* a measurement under way */
+    struct reach *reach;                  /* a measurement under way */
     uint64_t generation, generation_last; /* in force; highest the enforcer has seen */
     char policy_trouble[512];             /* why the last change is not in force; "" = it is */
 
@@ -167,7 +167,9 @@ int reach_stale(const struct warden *w, const json_t *summary);
 
 /* policy.c */
 int policy_find(struct warden *w, struct cella_error *err);
-struct cella_policy policy_struct(const struct policy_text *p, uint64_t generation);
+/* Under the ceiling of the cell's class. */
+struct cella_policy policy_struct(const struct warden *w, const struct policy_text *p,
+                                  uint64_t generation);
 void policy_text_fini(struct policy_text *p);
 int policy_record(struct warden *w, struct cella_error *err);
 /* The calls of that name. *ret: new reference. */

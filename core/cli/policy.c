@@ -184,6 +184,7 @@ static int show(const json_t *reply, const char *text, size_t len)
     printf("%-11s %lld\n", "revision", (long long)json_int(reply, "revision"));
     printf("%-11s %lld\n", "generation", (long long)json_int(reply, "generation"));
     show_line("phase", json_str(reply, "phase"));
+    show_line("ceiling", json_str(reply, "ceiling"));
     show_line("sha256", json_str(reply, "sha256"));
     show_line("incomplete", json_str(reply, "incomplete"));
     putchar('\n');

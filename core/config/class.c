@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * class - "classes": floor, backends, policy, image, limits; and the names of strengths.
+ * class - "classes": floor, backends, policy, ceiling, image, limits; and the names of strengths.
  *
  * The tables are the reference of every key; docs/config.md follows them. What is left out gets the
  * default that is written here and nowhere else. "floor" has none: forgetting it must not give the
@@ -102,27 +102,46 @@ static int read_backends(struct reader *r, const struct key *k, const char *poin
     return read_names(r, pointer, v, &c->backends, &c->n_backends);
 }
 
+/* The complaint about a name that is neither a policy of the config nor one of the built-in ones. */
+static int fail_policy(struct reader *r, const char *pointer, const char *name, size_t n_builtin)
+{
+    static const char *const builtin[] = {"deny", "none"};
+    size_t i, n = r->config->n_policies;
+    const char **words = calloc(n + n_builtin, sizeof(*words));
+    int ret;
+
+    if (!words)
+        return fail_memory(r);
+    for (i = 0; i < n_builtin; i++)
+        words[i] = builtin[i];
+    for (i = 0; i < n; i++)
+        words[i + n_builtin] = r->config->policies[i].name;
+    ret = fail_word(r, pointer, name, words, n + n_builtin);
+    free(words);
+    return ret;
+}
+
 static int read_class_policy(struct reader *r, const struct key *k, const char *pointer, json_t *v,
                              void *member)
 {
-    const char **words;
-    size_t i, n = r->config->n_policies;
     int ret = read_string(r, k, pointer, v, member);
     const char *name = ret == 0 ? *(char **)member : "";
 
     if (ret < 0 || !strcmp(name, "none") || !strcmp(name, "deny") ||
         config_policy_find(r->config, name))
         return ret;
-    words = calloc(n + 2, sizeof(*words));
-    if (!words)
-        return fail_memory(r);
-    words[0] = "none";
-    words[1] = "deny";
-    for (i = 0; i < n; i++)
-        words[i + 2] = r->config->policies[i].name;
-    ret = fail_word(r, pointer, name, words, n + 2);
-    free(words);
-    return ret;
+    return fail_policy(r, pointer, name, 2);
+}
+
+static int read_class_ceiling(struct reader *r, const struct key *k, const char *pointer, json_t *v,
+                              void *member)
+{
+    int ret = read_string(r, k, pointer, v, member);
+    const char *name = ret == 0 ? *(char **)member : "";
+
+    if (ret < 0 || !strcmp(name, "deny") || config_policy_find(r->config, name))
+        return ret;
+    return fail_policy(r, pointer, name, 1);
 }
 
 #define CLASS(name) offsetof(struct config_class, name)
@@ -130,6 +149,7 @@ static const struct key class_keys[] = {
     {"floor", read_floor, CLASS(floor), .required = 1, .words = strengths},
     {"backends", read_backends, 0},
     {"policy", read_class_policy, CLASS(policy)},
+    {"ceiling", read_class_ceiling, CLASS(ceiling)},
     {"image", read_string, CLASS(image)},
     {"limits", read_limits, CLASS(limits)},
     {"best_effort", read_bool, CLASS(best_effort)},

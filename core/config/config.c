@@ -144,6 +144,7 @@ static void class_fini(struct config_class *k)
     free(k->name);
     free(k->pointer);
     free(k->policy);
+    free(k->ceiling);
     free(k->image);
     names_free(k->backends, k->n_backends);
 }

@@ -82,3 +82,33 @@ def test_show_set_and_phase(cella, internet, document):
         assert connects(cella, cell)
         cella("policy", "set", cell, "deny").ok()
         assert not connects(cella, cell)
+
+
+def test_no_policy_passes_the_ceiling_of_its_class(cella, internet, document):
+    wide = document({"version": 1, "revision": 1, "allow": [dict(RAW, ports=[8080, 7000])]}, "wide.json")
+    ceiling = document({"version": 1, "allow": [dict(RAW, id="top", ports=[7000])],
+                        "deny": [{"id": "never", "cidr": f"{ECHO}/32", "ports": [9]}]}, "ceiling.json")
+    bad = document({"version": 1, "allow": [dict(RAW, limits={"conns": 1})]}, "bad-ceiling.json")
+    connect = "import socket,sys; socket.create_connection(('%s', int(sys.argv[1])), 5).close()" % ECHO
+
+    def port(cell, number):
+        return cella("exec", cell, "--", "python3", "-c", connect, number).status == 0
+    for path in (ceiling, bad):
+        path.chmod(0o600)
+    row = {"floor": "process", "backends": [cella.backend], "policy": "deny"}
+    with cella.configured(policies={"top": {"file": str(ceiling)}, "bad": {"file": str(bad)}},
+                          classes={"default": row, "capped": dict(row, ceiling="top"),
+                                   "wrong": dict(row, ceiling="bad"), "shut": dict(row, ceiling="deny")}):
+        with cella.cell("--policy", wide) as cell:
+            assert port(cell, 8080) and port(cell, 7000)
+        with cella.cell("--class", "capped", "--policy", wide) as cell:
+            assert port(cell, 7000) and not port(cell, 8080)
+            assert "ceiling     top" in cella("policy", "show", cell).ok().text
+            cella("policy", "set", cell, document({"version": 1, "revision": 2, "allow": [dict(RAW, ports=[8080, 9])]}, "more.json")).ok()
+            assert not port(cell, 8080) and not port(cell, 9)
+            cella.wait_event(cell, {"kind": "net.deny", "reason": "deny_rule", "rule": "operator.never"})
+        with cella.cell("--class", "shut", "--policy", wide) as cell:
+            assert not port(cell, 7000)
+        cella("create", "--class", "wrong", "--policy", wide).one_line(125, "operator's ceiling has .limits")
+    with cella.configured(classes={"default": dict(row, ceiling="nobody")}) as path:
+        cella("config", "check", path).ok(1)
