@@ -105,7 +105,8 @@ static int read_backends(struct reader *r, const struct key *k, const char *poin
 /* The complaint about a name that is neither a policy of the config nor one of the built-in ones. */
 static int fail_policy(struct reader *r, const char *pointer, const char *name, size_t n_builtin)
 {
-    static const char *const builtin[] = {"deny", "none"};
+    static const char *const all[] = {"none", "deny"};
+    const char *const *builtin = all + ARRAY_LEN(all) - n_builtin; /* no ceiling is "none" */
     size_t i, n = r->config->n_policies;
     const char **words = calloc(n + n_builtin, sizeof(*words));
     int ret;
