@@ -6,19 +6,21 @@
  *
  * One SOCK_SEQPACKET pair per cell, made by the plugin when a policy has rules of layer "http": one
  * end goes to the engine at its start, the other to the gate with CTL_ENGINE. One struct engine_msg
- * per packet. Secrets, CA and policy reach the engine from the warden only, over a control socket of
- * its own (struct ctl_msg: CTL_UP, CTL_DENY, CTL_PUBLISH, CTL_PUBLISHED, CTL_FLUSH, CTL_FLUSHED as the
- * gate has them), because the gate parses hostile bytes and may be somebody else's by now.
+ * per packet. Secrets, CA and policy reach the engine from the warden only, over a control socket
+ * of its own (struct ctl_msg: CTL_UP, CTL_DENY, CTL_PUBLISH, CTL_PUBLISHED, CTL_FLUSH, CTL_FLUSHED
+ * as the gate has them), because the gate parses hostile bytes and may be somebody else's by now.
  *
- * The gate has done before it hands over: name from its own mapping, SNI equal to it (tls = 1) or first
- * bytes that cannot be TLS (tls = 0), an http rule allows (name, port), address resolved and checked, dialled
- * and connected, CTL_ALLOW told to the warden, connection limits taken. The cell's bytes were only peeked at: the engine reads the
- * connection from its first byte. The engine checks again what it can: name listed for layer http, peer
- * of the upstream descriptor not in the hard-deny set, the SNI its TLS library sees.
+ * The gate has done before it hands over: name from its own mapping, SNI equal to it (tls = 1) or
+ * first bytes that cannot be TLS (tls = 0), an http rule allows (name, port), address resolved and
+ * checked, dialled and connected, CTL_ALLOW told to the warden, connection limits taken. The cell's
+ * bytes were only peeked at: the engine reads the connection from its first byte. The engine checks
+ * again what it can: name listed for layer http, peer of the upstream descriptor not in the
+ * hard-deny set, the SNI its TLS library sees.
  *
- * Both keep descriptors of both ends. The gate resets both (connect to AF_UNSPEC) when a new policy has
- * no http rule for (name, port), when the cell goes, and when the engine's socket closes; it learns the end of a
- * flow from ENGINE_END only. The engine ends flows and streams for everything finer (method, path, secret).
+ * Both keep descriptors of both ends. The gate resets both (connect to AF_UNSPEC) when a new policy
+ * has no http rule for (name, port), when the cell goes, and when the engine's socket closes; it
+ * learns the end of a flow from ENGINE_END only. The engine ends flows and streams for everything
+ * finer (method, path, secret).
  */
 #ifndef CELLA_EGRESS_ENGINE_H
 #define CELLA_EGRESS_ENGINE_H

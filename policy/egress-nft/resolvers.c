@@ -4,9 +4,10 @@
 /*
  * resolvers - which DNS servers the gate may ask: the option, else the host's /etc/resolv.conf.
  *
- * Only addresses in canonical form, with an optional port; the list is checked here once, because the gate
- * hands it to c-ares as it is. An empty list is legal: names then cannot be resolved, and every flow by name is
- * refused with words saying so. The servers are the operator's choice, so private addresses are fine. Threads: none.
+ * Only addresses in canonical form, with an optional port; the list is checked here once, because
+ * the gate hands it to c-ares as it is. An empty list is legal: names then cannot be resolved, and
+ * every flow by name is refused with words saying so. The servers are the operator's choice, so
+ * private addresses are fine. Threads: none.
  */
 #include <arpa/inet.h>
 #include <stdio.h>

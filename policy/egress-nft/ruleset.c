@@ -14,10 +14,10 @@
  *   3 IPv6                  never gets here (chain `wire` ends it), dropped again if it does.
  *   4 source check          Mustn't: answer a forged source, the answer would be an amplifier.
  *   5 special destinations  no answer exists for them.
- *   6 DNS                   before everything that could redirect or refuse port 53, whatever its destination.
+ *   6 DNS                   before everything that could redirect or refuse port 53.
  *   7 mail                  TCP port 25, whatever a policy says.
- *   8 synthetic addresses   before the hard-deny set they are part of, and only ports some name has: to the relay, which maps
- *                           the address to its name and judges that.
+ *   8 synthetic addresses   before the hard-deny set they are part of, and only ports some name has: to
+ *                           the relay, which maps the address to its name and judges that.
  *   9 hard-deny set         Mustn't: come after the allow sets.
  *  10 allow sets            to the relay, which checks again.
  *  11 ports of names        only in mode "real"; the relay wants a pin for the address.

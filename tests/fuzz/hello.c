@@ -2,8 +2,9 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * A first flight: whatever the bytes, the verdict does not depend on how they were cut, "more" always asks for bytes that are
- * not there yet, and a name that comes out is one that name_canon() leaves as it is.
+ * A first flight: whatever the bytes, the verdict does not depend on how they were cut, "more"
+ * always asks for bytes that are not there yet, and a name that comes out is one that name_canon()
+ * leaves as it is.
  */
 #include <stdlib.h>
 #include <string.h>

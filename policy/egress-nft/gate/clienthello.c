@@ -6,11 +6,11 @@
  *
  * The caller peeks at the socket and hands over all bytes so far; nothing is kept between calls, so
  * segment boundaries cannot matter. The handshake message is put together over records, and only a
- * complete one is read. Should: answer as soon as the bytes decide; say how many are needed else. Mustn't: guess.
- * Whatever two TLS stacks could read differently (two names, a list with a second entry, bytes
- * behind the message in its record, lengths that do not add up) is refused. Unknown extensions are
- * skipped: GREASE and Encrypted Client Hello mean nothing here, the outer name counts. One thread
- * (a static buffer).
+ * complete one is read. Should: answer as soon as the bytes decide; say how many are needed else.
+ * Mustn't: guess. Whatever two TLS stacks could read differently (two names, a list with a second
+ * entry, bytes behind the message in its record, lengths that do not add up) is refused. Unknown
+ * extensions are skipped: GREASE and Encrypted Client Hello mean nothing here, the outer name
+ * counts. One thread (a static buffer).
  */
 #include <string.h>
 

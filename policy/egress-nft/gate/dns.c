@@ -4,10 +4,11 @@
 /*
  * dns - questions of the cell read, answers to it written.
  *
- * Reading is done by libc's resolver library (ns_*), which is bounded by design; ldns, which would do both,
- * brings libcrypto into a process that has a budget of 1.5 MiB. An answer is the question as it came,
- * byte for byte (so the case of a 0x20 question survives), and address records that point back to its name. Nothing here knows
- * what is allowed. Pure functions, except for the buffers they fill.
+ * Reading is done by libc's resolver library (ns_*), which is bounded by design; ldns, which would
+ * do both, brings libcrypto into a process that has a budget of 1.5 MiB. An answer is the question
+ * as it came, byte for byte (so the case of a 0x20 question survives), and address records that
+ * point back to its name. Nothing here knows what is allowed. Pure functions, except for the
+ * buffers they fill.
  */
 #include <arpa/nameser.h>
 #include <resolv.h>
@@ -29,7 +30,7 @@ static size_t question_end(const uint8_t *msg, size_t len)
     return at + 1 + NS_QFIXEDSZ;
 }
 
-/* The labels at `p` as a host name; "" when they are none. A dot inside a label is not a separator. */
+/* The labels at `p` as a host name; "" when they are none. A dot inside a label separates nothing. */
 static void host_name(const uint8_t *p, char out[NAME_MAX_LEN + 1])
 {
     char text[256];

@@ -120,7 +120,7 @@ void gate_deny(struct gate *g, uint32_t proto, uint32_t dst, uint16_t port, uint
     gate_deny_hint(g, &m);
 }
 
-/* Of no weight for safety, so it shares the budget of denials and is left out when that is spent. */
+/* Safety does not hang on it: it shares the budget of denials and is left out when that is spent. */
 void gate_answered(struct gate *g, uint32_t proto, uint32_t dst, const char *name, uint16_t qtype)
 {
     struct ctl_msg m = {.type = CTL_ALLOW,

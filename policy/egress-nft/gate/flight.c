@@ -2,15 +2,18 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * flight - connections by name: what the cell means, whether its first bytes say the same, and where that is.
+ * flight - connections by name: what the cell means, whether its first bytes say the same, and
+ * where that is.
  *
- * The address dialled by the cell stands for a name (names.c). Layer "raw": the name is enough. Layer "tls": the
- * ClientHello must name it. Layer "http": the same, or bytes that are no TLS; the HTTP engine looks at the
- * rest. The bytes are only peeked at, so they stay where the relay or the engine reads them from. Only then is the name
- * resolved, by the gate itself, each address checked, and one of them dialled.
+ * The address dialled by the cell stands for a name (names.c). Layer "raw": the name is enough.
+ * Layer "tls": the ClientHello must name it. Layer "http": the same, or bytes that are no TLS; the
+ * HTTP engine looks at the rest. The bytes are only peeked at, so they stay where the relay or the
+ * engine reads them from. Only then is the name resolved, by the gate itself, each address checked,
+ * and one of them dialled.
  *
- * Should: answer a refused TLS client with an alert and then a reset. Mustn't: send a packet upstream, not even a
- * DNS question, before the verdict; wait for first bytes for ever; dial an address that was not checked in this very turn. One thread.
+ * Should: answer a refused TLS client with an alert and then a reset. Mustn't: send a packet
+ * upstream, not even a DNS question, before the verdict; wait for first bytes for ever; dial an
+ * address that was not checked in this very turn. One thread.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -187,7 +187,7 @@ void limits_close(struct gate *g, struct flow_limits *l);
 /* Another rule counts from here on. */
 void limits_move(struct gate *g, struct flow_limits *l, const char *rule,
                  const struct policy_limits *of_rule);
-/* Bytes that may be read now in this direction, at most `want`. 0: wait for tokens; -1: no more for ever. */
+/* Bytes that may be read now in this direction, at most `want`. 0: wait for tokens; -1: no more. */
 long limits_budget(struct gate *g, const struct flow_limits *l, int tx, size_t want);
 void limits_spend(struct gate *g, const struct flow_limits *l, int tx, size_t n);
 

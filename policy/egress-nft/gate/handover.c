@@ -2,11 +2,13 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * handover - connections given to the HTTP engine, and what it says about them. engine.h is the contract.
+ * handover - connections given to the HTTP engine, and what it says about them. engine.h is the
+ * contract.
  *
- * The gate keeps its own descriptors of both ends: it stays the one who ends a flow when the policy, the
- * cell or the engine itself goes. The engine parses hostile bytes, so its messages are checked: a number that is not a
- * flow of its, or totals that run backwards, end the engine. One thread.
+ * The gate keeps its own descriptors of both ends: it stays the one who ends a flow when the
+ * policy, the cell or the engine itself goes. The engine parses hostile bytes, so its messages are
+ * checked: a number that is not a flow of its, or totals that run backwards, end the engine. One
+ * thread.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * lane - bytes of a flow, by splice through a pipe per direction, never into this process.
  *
  * A direction reads only when its pipe is empty and its rule has bytes and tokens left, so a slow
- * reader holds at most one pipe and two socket buffers, and an idle flow holds no pipe at all. FIN is passed on after the last
- * byte. Bytes count against the limits when they are read. One thread.
+ * reader holds at most one pipe and two socket buffers, and an idle flow holds no pipe at all. FIN
+ * is passed on after the last byte. Bytes count against the limits when they are read. One thread.
  */
 #include <errno.h>
 #include <fcntl.h>

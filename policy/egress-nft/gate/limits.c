@@ -5,9 +5,10 @@
  * limits - what each rule, and the cell as a whole, has used up.
  *
  * Totals count for the rule's id over the life of the cell, through policy changes: a document put
- * in force again does not fill a quota up again. Rates are token buckets that hold a quarter of a second; who
- * gets no token stops reading, so the sender is slowed by TCP itself. The account of the whole cell is the first one, its
- * limits are those of the table in force. The number of accounts is bounded by the rules of the policies. One thread.
+ * in force again does not fill a quota up again. Rates are token buckets that hold a quarter of a
+ * second; who gets no token stops reading, so the sender is slowed by TCP itself. The account of
+ * the whole cell is the first one, its limits are those of the table in force. The number of
+ * accounts is bounded by the rules of the policies. One thread.
  */
 #include <stdio.h>
 #include <stdlib.h>

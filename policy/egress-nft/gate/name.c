@@ -5,8 +5,9 @@
  * name - names from packets to the one spelling the policy knows.
  *
  * policy_name_canon() is the only canonicalisation; what comes here first is what a C string cannot
- * say: a NUL inside, and a length. A trailing dot, which a document's reader may drop, is no host name in TLS (RFC
- * 6066) and cannot come out of a DNS question, so it is refused. Threads: none needed.
+ * say: a NUL inside, and a length. A trailing dot, which a document's reader may drop, is no host
+ * name in TLS (RFC 6066) and cannot come out of a DNS question, so it is refused. Threads: none
+ * needed.
  */
 #include <string.h>
 

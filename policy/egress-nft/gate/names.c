@@ -4,11 +4,12 @@
 /*
  * names - the names this cell has asked for, and the addresses that stand for them.
  *
- * A synthetic address belongs to one name from the first question on, as long as the cell lives: the order of
- * first questions decides, nothing is given back, so an answer in somebody's cache can never come to mean another
- * name. In mode "real" an address of the world is pinned to the names that resolved to it, here, for this
- * cell, and for a bounded time. Nothing of this grants anything: every use asks the policy again. What is cached are
- * unchecked addresses; who dials checks them.
+ * A synthetic address belongs to one name from the first question on, as long as the cell lives:
+ * the order of first questions decides, nothing is given back, so an answer in somebody's cache can
+ * never come to mean another name. In mode "real" an address of the world is pinned to the names
+ * that resolved to it, here, for this cell, and for a bounded time. Nothing of this grants
+ * anything: every use asks the policy again. What is cached are unchecked addresses; who dials
+ * checks them.
  *
  * Untouched table pages cost nothing. One thread.
  */
@@ -157,7 +158,7 @@ void name_cache(struct name *n, const uint32_t *addrs, unsigned n_addrs, uint32_
     n->fresh_until = gate_now() + (ttl < CACHE_SECS_MAX ? ttl : CACHE_SECS_MAX) * 1000000000ull;
 }
 
-/* Shannon entropy of a label's bytes above 4 bits: more than sixteen equally frequent characters. Words,
+/* Shannon entropy of a label's bytes above 4 bits: more than sixteen equally frequent ones. Words,
    hexadecimal digests and UUIDs stay below, base32 and base64 of random bytes do not. */
 static int looks_like_data(const char *label, size_t len)
 {

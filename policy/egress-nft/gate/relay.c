@@ -4,13 +4,14 @@
 /*
  * relay - TCP flows: accepted from the cell, checked, dialled from the uplink namespace, spliced.
  *
- * A destination is allowed by network (verdict.c), or it stands for a name (flight.c); either way an address that
- * was checked just now is dialled, and no other. An allowed flow is reported before it is dialled, and refused
- * when that fails. Bytes move in lane.c; those of layer "http" in another process (handover.c).
+ * A destination is allowed by network (verdict.c), or it stands for a name (flight.c); either way
+ * an address that was checked just now is dialled, and no other. An allowed flow is reported before
+ * it is dialled, and refused when that fails. Bytes move in lane.c; those of layer "http" in
+ * another process (handover.c).
  *
- * Should: keep half-close; reset both ends on any error and when a new policy does not allow the flow as it is. Mustn't:
- * let a flow outlive its verdict, its limits or the deadline of its state. Dead flows are freed after the turn, because
- * epoll may still hold an event for them. One thread.
+ * Should: keep half-close; reset both ends on any error and when a new policy does not allow the
+ * flow as it is. Mustn't: let a flow outlive its verdict, its limits or the deadline of its state.
+ * Dead flows are freed after the turn, because epoll may still hold an event for them. One thread.
  */
 #include <arpa/inet.h>
 #include <errno.h>

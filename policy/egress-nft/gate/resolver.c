@@ -4,11 +4,12 @@
 /*
  * resolver - the cell's port 53, whatever address it asked, over UDP and TCP.
  *
- * Only names the policy lists are answered, only for address types; everything else is REFUSED with a
- * reason where the question speaks EDNS, and is an event. In mode "synthetic" no question leads to an upstream packet;
- * in mode "real" only one for a listed name does, and what comes back is checked before the cell learns it. Mustn't: send
- * more bytes than a small constant per query. Questions under way are few and bounded, so are TCP connections; one that
- * does not behave is closed. UDP answers leave from the address that was asked.
+ * Only names the policy lists are answered, only for address types; everything else is REFUSED with
+ * a reason where the question speaks EDNS, and is an event. In mode "synthetic" no question leads
+ * to an upstream packet; in mode "real" only one for a listed name does, and what comes back is
+ * checked before the cell learns it. Mustn't: send more bytes than a small constant per query.
+ * Questions under way are few and bounded, so are TCP connections; one that does not behave is
+ * closed. UDP answers leave from the address that was asked.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,12 +2,14 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * udp - datagrams of explicit UDP rules, relayed by one connected socket per (source port, destination).
+ * udp - datagrams of explicit UDP rules, relayed by one connected socket per (source port,
+ * destination).
  *
- * The checks are those of TCP: network or name, resolved address, hard-deny set, the policy again at each publication. The upstream
- * socket is connected, so only the address that was checked is heard. Answers go to the cell with a header
- * written here, because they come from whatever the cell sent to; the kernel rules let such packets go to the cell and nowhere
- * else. Port 53 never gets here. Should: keep one datagram while a name is resolved. Mustn't: keep more; hold an
+ * The checks are those of TCP: network or name, resolved address, hard-deny set, the policy again
+ * at each publication. The upstream socket is connected, so only the address that was checked is
+ * heard. Answers go to the cell with a header written here, because they come from whatever the
+ * cell sent to; the kernel rules let such packets go to the cell and nowhere else. Port 53 never
+ * gets here. Should: keep one datagram while a name is resolved. Mustn't: keep more; hold an
  * association that is idle; send more to the cell than came for it. One thread.
  */
 #include <arpa/inet.h>
@@ -147,7 +149,7 @@ static void to_cell(struct gate *g, const struct assoc *a, uint8_t *p, size_t n)
            sizeof(to));
 }
 
-/* 1: so many bytes may pass now. 0: dropped, as a slower network would. The end when a total is reached. */
+/* 1: so many bytes may pass now. 0: dropped, as a slower network would. At a total: the end. */
 static int admit(struct gate *g, struct assoc *a, int tx, size_t n)
 {
     long room = limits_budget(g, &a->limits, tx, n);

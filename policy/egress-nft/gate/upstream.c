@@ -4,12 +4,12 @@
 /*
  * upstream - names resolved for the gate itself, by c-ares, from the uplink namespace.
  *
- * The configured resolvers and no others are asked; never hosts files, never search lists. Should: ask
- * once for questions about one name at one time; answer from the cache of the name while it is fresh. Mustn't: be
- * asked for a name the policy does not list (the callers have looked); judge an address, which is for who
- * dials it. c-ares checks id, question, source address and port of an answer; every question has a
- * fresh source port. Sockets are made through hooks, because the gate's filter knows no fcntl(F_SETFL). Bounded questions, each bounded in
- * time. Threads: none.
+ * The configured resolvers and no others are asked; never hosts files, never search lists. Should:
+ * ask once for questions about one name at one time; answer from the cache of the name while it is
+ * fresh. Mustn't: be asked for a name the policy does not list (the callers have looked); judge an
+ * address, which is for who dials it. c-ares checks id, question, source address and port of an
+ * answer; every question has a fresh source port. Sockets are made through hooks, because the
+ * gate's filter knows no fcntl(F_SETFL). Bounded questions, each bounded in time. Threads: none.
  */
 #include <ares.h>
 #include <arpa/inet.h>

@@ -4,9 +4,10 @@
 /*
  * verdict - whether a destination is allowed, by network and by name.
  *
- * The kernel rules let a packet come to the gate; what is said here is what counts, and it repeats all of it: hard-deny
- * set, the uplink's own addresses as they are now, the table. An address that a name resolved to must
- * pass the same, and no denial of the policy may cover it: a name is no way around a network rule. Threads: none.
+ * The kernel rules let a packet come to the gate; what is said here is what counts, and it repeats
+ * all of it: hard-deny set, the uplink's own addresses as they are now, the table. An address that
+ * a name resolved to must pass the same, and no denial of the policy may cover it: a name is no way
+ * around a network rule. Threads: none.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -2,9 +2,10 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * Egress by name, through the enforcer's entry point, in namespaces of the test's own: an uplink with a DNS server
- * that knows zones of its own (some of them hostile) and servers that count what reaches them. Each denial has its
- * positive twin, and "nothing went upstream" is read from the servers' counters.
+ * Egress by name, through the enforcer's entry point, in namespaces of the test's own: an uplink
+ * with a DNS server that knows zones of its own (some of them hostile) and servers that count what
+ * reaches them. Each denial has its positive twin, and "nothing went upstream" is read from the
+ * servers' counters.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -412,35 +413,28 @@ static size_t cut(const uint8_t *in, size_t n, size_t size, uint8_t *out)
 
 /* ----------------------------------------------------------------- policy */
 
-#define RAW(id, host, ports)                                                                       \
-    "{\"id\":\"" id "\",\"host\":\"" host "\",\"ports\":[" ports "],\"layer\":\"raw\"}"
-#define TLS(id, host, ports)                                                                       \
-    "{\"id\":\"" id "\",\"host\":\"" host "\",\"ports\":[" ports "],\"layer\":\"tls\"}"
+#define RULE(layer, id, host, ports)                                                               \
+    "{\"id\":\"" id "\",\"host\":\"" host "\",\"ports\":[" ports "],\"layer\":\"" layer "\"}"
+#define RAW(id, host, ports) RULE("raw", id, host, ports)
+#define TLS(id, host, ports) RULE("tls", id, host, ports)
 #define DOC(rules) "{\"version\":1,\"allow\":[" rules "]}"
-#define WIDE                                                                                                                                                   \
-    DOC(RAW("raw", "good.test.example", "80,7000,8081") "," TLS("tls", "good.test.example", "443,8443") "," TLS("other", "other.test.example", "443") "," RAW( \
-        "wild", "*.wild.example",                                                                                                                              \
-        "80") "," RAW("rebind", "rebind.test.example",                                                                                                         \
-                      "80") "," RAW("meta", "meta.test.example",                                                                                               \
-                                    "80") "," RAW("loop", "loop.test.example",                                                                                 \
-                                                  "80") "," RAW("pool", "pool.test.example",                                                                   \
-                                                                "80") "," RAW("own",                                                                           \
-                                                                              "own.test.example",                                                              \
-                                                                              "80") "," RAW("mixe"                                                             \
-                                                                                            "d",                                                               \
-                                                                                            "mixe"                                                             \
-                                                                                            "d."                                                               \
-                                                                                            "test"                                                             \
-                                                                                            ".exa"                                                             \
-                                                                                            "mpl"                                                              \
-                                                                                            "e",                                                               \
-                                                                                            "80") "," RAW("flip",                                              \
-                                                                                                          "flip.test.example",                                 \
-                                                                                                          "80") "," RAW("silent",                              \
-                                                                                                                        "silent.test.example",                 \
-                                                                                                                        "80") "," RAW("nx",                    \
-                                                                                                                                      "nx.test.example",       \
-                                                                                                                                      "80"))
+
+/* clang-format off */
+static const char WIDE[] = "{\"version\":1,\"allow\":["
+    RAW("raw", "good.test.example", "80,7000,8081") ","
+    TLS("tls", "good.test.example", "443,8443") ","
+    TLS("other", "other.test.example", "443") ","
+    RAW("wild", "*.wild.example", "80") ","
+    RAW("rebind", "rebind.test.example", "80") ","
+    RAW("meta", "meta.test.example", "80") ","
+    RAW("loop", "loop.test.example", "80") ","
+    RAW("pool", "pool.test.example", "80") ","
+    RAW("own", "own.test.example", "80") ","
+    RAW("mixed", "mixed.test.example", "80") ","
+    RAW("flip", "flip.test.example", "80") ","
+    RAW("silent", "silent.test.example", "80") ","
+    RAW("nx", "nx.test.example", "80") "]}";
+/* clang-format on */
 
 static void *cell;
 static struct cella_attached at;

@@ -2,7 +2,8 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * Host names in one spelling, and ClientHellos: OpenSSL's own, and what a hostile client makes of them.
+ * Host names in one spelling, and ClientHellos: OpenSSL's own, and what a hostile client makes of
+ * them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -280,7 +281,7 @@ static void test_strict(void **state)
         if (r != rows[i].want)
             fail_msg("row %zu: %d", i, (int)r);
     }
-    /* bytes behind the message in its record; a second message in the next record is not looked at */
+    /* bytes behind the message in its record */
     with_extensions("\0\0\0\x0a\0\x08\0\0\5ab.cd", 14, &h);
     other.p[4]++;
     assert_int_equal(hello_read(other.p, other.n + 1, &h), HELLO_BAD);
