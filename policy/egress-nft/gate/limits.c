@@ -33,15 +33,22 @@ struct use {
 
 struct use *use_get(struct gate *g, const char *rule)
 {
-    struct use **p;
+    struct use *u;
 
-    for (p = &g->uses; *p; p = &(*p)->next)
-        if (!strcmp((*p)->rule, rule))
-            return *p;
-    *p = calloc(1, sizeof(**p));
-    if (*p)
-        snprintf((*p)->rule, sizeof((*p)->rule), "%s", rule);
-    return *p;
+    for (u = g->uses; u; u = u->next)
+        if (!strcmp(u->rule, rule))
+            return u;
+    u = calloc(1, sizeof(*u));
+    if (!u)
+        return NULL;
+    snprintf(u->rule, sizeof(u->rule), "%s", rule);
+    if (g->uses) {
+        u->next = g->uses->next;
+        g->uses->next = u;
+    } else {
+        g->uses = u;
+    }
+    return u;
 }
 
 static uint64_t burst(uint64_t bps)

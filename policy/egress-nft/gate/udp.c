@@ -283,7 +283,7 @@ static void begin(struct gate *g, struct assoc *a, const uint8_t *p, size_t n)
     if (r)
         snprintf(a->rule, sizeof(a->rule), "%s", r->id);
     if (reason == REASON_NONE &&
-        (g->n_assocs > ASSOCS_MAX || !limits_open(g, &a->limits, r->id, &r->limits)))
+        (g->n_assocs > ASSOCS_MAX || !r || !limits_open(g, &a->limits, r->id, &r->limits)))
         reason = REASON_LIMIT;
     if (reason != REASON_NONE) {
         end(g, a, reason);
@@ -417,7 +417,7 @@ uint64_t udp_judge(struct gate *g)
         const struct name *before = a->name;
 
         next = a->next;
-        if (judge(g, a, &r) == REASON_NONE && a->name == before &&
+        if (judge(g, a, &r) == REASON_NONE && r && a->name == before &&
             (!a->dst || !a->name || addr_usable(g, a->dst, a->port, POLICY_UDP))) {
             a->gen = g->table.head.generation;
             snprintf(a->rule, sizeof(a->rule), "%s", r->id);

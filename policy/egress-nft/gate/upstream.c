@@ -14,7 +14,6 @@
 #include <ares.h>
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -26,15 +25,17 @@
 
 #define QUESTIONS_MAX 64u
 #define SOCKETS_MAX 32u
+#define WAITERS_MAX 512u /* every flow, association and question of the cell */
 #define TIMEOUT_MS 1500
 #define TRIES 2
 #define CLASS_IN 1
 #define TYPE_A 1
 
 struct waiter {
-    upstream_fn fn;
+    upstream_fn fn; /* NULL: not interested any more */
     void *data;
     struct waiter *next;
+    int used;
 };
 
 struct question {
@@ -46,6 +47,7 @@ static ares_channel channel;
 static struct gate *gate;
 static int has_resolver;
 static struct question questions[QUESTIONS_MAX];
+static struct waiter waiters[WAITERS_MAX];
 static unsigned n_questions;
 static struct watch sockets[SOCKETS_MAX];
 
@@ -173,9 +175,9 @@ static void finish(struct question *q, const struct resolved *r)
     n_questions--;
     for (; w; w = next) {
         next = w->next;
+        w->used = 0;
         if (w->fn)
             w->fn(gate, w->data, r);
-        free(w);
     }
 }
 
@@ -226,6 +228,16 @@ static struct question *question_for(const struct name *n)
     return NULL;
 }
 
+static struct waiter *free_waiter(void)
+{
+    unsigned i;
+
+    for (i = 0; i < WAITERS_MAX; i++)
+        if (!waiters[i].used)
+            return &waiters[i];
+    return NULL;
+}
+
 static void no(upstream_fn fn, void *data, enum upstream_status status)
 {
     struct resolved r = {.status = status};
@@ -238,6 +250,7 @@ void upstream_ask(struct gate *g, struct name *n, upstream_fn fn, void *data)
     struct resolved r = {.status = UPSTREAM_OK};
     struct question *q;
     struct waiter *w;
+    int asked;
 
     r.n = name_cached(n, r.addr, &r.ttl);
     if (r.n) {
@@ -249,20 +262,19 @@ void upstream_ask(struct gate *g, struct name *n, upstream_fn fn, void *data)
         return;
     }
     q = question_for(n);
-    w = q || n_questions < QUESTIONS_MAX ? malloc(sizeof(*w)) : NULL;
+    asked = q != NULL;
+    if (!q)
+        q = question_for(NULL); /* a free one */
+    w = q ? free_waiter() : NULL;
     if (!w) {
         no(fn, data, UPSTREAM_BUSY);
         return;
     }
-    *w = (struct waiter){fn, data, NULL};
-    if (q) {
-        w->next = q->waiters;
-        q->waiters = w;
-        return;
-    }
-    q = question_for(NULL);
-    q->name = n;
+    *w = (struct waiter){fn, data, q->waiters, 1};
     q->waiters = w;
+    if (asked)
+        return;
+    q->name = n;
     n_questions++;
     ares_query(channel, name_text(n), CLASS_IN, TYPE_A, answered, q);
 }
