@@ -853,6 +853,7 @@ static void test_real(void **state)
     assert_true(shared->ttl <= 30);
     assert_int_equal(shared->queries, 1);
     assert_true(echoed("203.0.113.11", 80, "x", 1, 0));
+    assert_int_equal(talk("203.0.113.10", 80, "x", 1, 0), ECONNRESET); /* pinned to nothing */
     host_turn(30);
     assert_non_null(event("net.allow", "", "a.wild.example"));
     assert_int_equal(lookup("rebind.test.example", 1), 5);
@@ -1100,20 +1101,74 @@ static void test_udp(void **state)
     done();
 }
 
-/* ---------------------------------------------------------- without engine */
+/* ------------------------------------------------------------------ engine */
 
-static void test_no_engine(void **state)
+/* A child of this process that runs cella-gate-http; 0 = none. */
+static pid_t engine(void)
+{
+    char path[64], children[512] = "", comm[32], *p = children, *end;
+    pid_t found = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    f = fopen(path, "re");
+    assert_non_null(f);
+    children[fread(children, 1, sizeof(children) - 1, f)] = 0;
+    fclose(f);
+    while (!found) {
+        long pid = strtol(p, &end, 10);
+        if (end == p)
+            return 0;
+        p = end;
+        snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
+        f = fopen(path, "re");
+        if (f && fgets(comm, sizeof(comm), f) && !strncmp(comm, "cella-gate-http", 15))
+            found = (pid_t)pid;
+        if (f)
+            fclose(f);
+    }
+    return found;
+}
+
+/* The gate judges before the engine sees a flow, and ends the flows of an engine that is gone. */
+static void test_engine(void **state)
 {
     static const char doc[] =
-        "{\"version\":1,\"allow\":[{\"id\":\"h\",\"host\":\"good.test.example\",\"ports\":[80],"
-        "\"layer\":\"http\"}]}";
-    int conns = world.sinks->conns;
+        "{\"version\":1,\"allow\":[" RULE("http", "h", "good.test.example", "80,443") "]}";
+    static const char head[] = "GET / HTTP/1.1\r\nHost: good.test.example\r\n";
+    struct talk t = {NULL, 80, (const uint8_t *)head, sizeof(head) - 1, 0, 0, 1000};
+    int conns = world.sinks->conns, i;
+    const char *addr;
+    pid_t child, pid;
+    size_t n;
 
     (void)state;
     up_with(doc);
-    assert_int_equal(talk(address_of("good.test.example"), 80, "GET / HTTP/1.1\r\n\r\n", 18, 0),
-                     ECONNRESET);
+    addr = t.addr = address_of("good.test.example");
+    shared->queries = 0;
+    n = hello_for("other.test.example", hello, sizeof(hello));
+    talk(addr, 443, hello, n, 0);
+    alert("other name, to the engine", 112);
+    n = hello_for(NULL, hello, sizeof(hello));
+    talk(addr, 443, hello, n, 0);
+    alert("no name, to the engine", 49);
+    assert_int_equal(shared->queries, 0);
     assert_int_equal(world.sinks->conns, conns);
+    child = spawn_in_ns(world.cell_ns[0], talk_child, &t); /* the engine waits for the rest */
+    for (i = 0; i < 100 && world.sinks->conns == conns; i++)
+        host_turn(20);
+    assert_int_equal(world.sinks->conns, conns + 1);
+    host_turn(50);
+    pid = engine();
+    assert_true(pid > 0);
+    kill(pid, SIGKILL);
+    wait_child(child);
+    assert_int_equal(shared->err, ECONNRESET);
+    host_turn(50);
+    assert_non_null(event("net.flow", "broker_down", "good.test.example"));
+    assert_int_equal(talk(addr, 80, head, sizeof(head) - 1, 0), ECONNRESET);
+    assert_non_null(event("net.deny", "broker_down", "good.test.example"));
+    assert_int_equal(world.sinks->conns, conns + 1);
     done();
 }
 
@@ -1199,7 +1254,7 @@ int main(void)
         cmocka_unit_test(test_silent_client), cmocka_unit_test(test_real),
         cmocka_unit_test(test_change),        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_rate),          cmocka_unit_test(test_udp),
-        cmocka_unit_test(test_no_engine),     cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_engine),        cmocka_unit_test(test_memory),
     };
 
     if (getuid()) {
