@@ -56,7 +56,8 @@ static int engine_message(struct gate *g, const struct engine_msg *m)
 {
     struct flow *f = flow_of(g, m->id);
 
-    if ((m->type != ENGINE_PROGRESS && m->type != ENGINE_END) || m->reason >= REASONS)
+    if ((m->type != ENGINE_PROGRESS && m->type != ENGINE_END) || m->reason >= REASONS ||
+        m->reset > 1)
         return -1;
     if (!f) /* ended by the gate meanwhile */
         return 0;
@@ -67,7 +68,7 @@ static int engine_message(struct gate *g, const struct engine_msg *m)
     f->tx.moved = m->tx;
     f->rx.moved = m->rx;
     if (m->type == ENGINE_END)
-        flow_end(g, f, m->reason != REASON_NONE, m->reason);
+        flow_end(g, f, m->reset || m->reason != REASON_NONE, m->reason);
     else if (limits_budget(g, &f->limits, 1, 1) < 0 || limits_budget(g, &f->limits, 0, 1) < 0)
         flow_end(g, f, 1, REASON_LIMIT);
     return 0;

@@ -23,7 +23,7 @@
 
 /* -------------------------------------------------------------------- end */
 
-static void tell_gate(struct flow *f, uint32_t type, uint32_t reason)
+static void tell_gate(struct flow *f, uint32_t type, uint32_t reason, int reset)
 {
     struct engine_msg m = {.type = type,
                            .id = f->id,
@@ -32,6 +32,7 @@ static void tell_gate(struct flow *f, uint32_t type, uint32_t reason)
                            .port = f->port,
                            .tls = (uint16_t)f->tls,
                            .reason = reason,
+                           .reset = (uint32_t)reset,
                            .tx = side_read_total(&f->cell),
                            .rx = side_written_total(&f->cell)};
 
@@ -69,7 +70,7 @@ void flow_end(struct flow *f, int hard, uint32_t reason)
     if (*p)
         *p = f->next;
     e->n_flows--;
-    tell_gate(f, ENGINE_END, reason);
+    tell_gate(f, ENGINE_END, reason, hard != 0);
     h2_free(f);
     side_close(e, &f->cell, hard);
     side_close(e, &f->up, hard || f->phase == PHASE_CLOSING);
@@ -216,8 +217,9 @@ static long turn(struct flow *f)
     if (f->phase > PHASE_CELL) {
         a = fill(f, &f->cell);
         b = a < 0 ? a : fill(f, &f->up);
-        if (b == -ECONNRESET && a >= 0 && f->phase == PHASE_H1 && !f->h1.answered)
-            b = f->up.eof = 1; /* h1 answers for a server that hung up */
+        if (b == -ECONNRESET && a >= 0 &&
+            (f->phase == PHASE_H2 || (f->phase == PHASE_H1 && !f->h1.answered)))
+            b = f->up.eof = 1; /* the cell gets a typed answer for a server that hung up */
         if (b < 0)
             return b;
     }
@@ -365,7 +367,11 @@ uint64_t flow_judge_all(struct engine *e)
 
     for (f = e->list; f; f = next) {
         next = f->next;
-        if (!judge_again(f, f->phase == PHASE_H2 ? &idle : &f->judged)) {
+        if (!judge_again(f, &idle)) { /* the gate sees that as well, and counts it */
+            flow_end(f, 1, REASON_POLICY_CHANGED);
+            continue;
+        }
+        if (f->phase != PHASE_H2 && !judge_again(f, &f->judged)) {
             flow_end(f, 1, REASON_POLICY_CHANGED);
             killed++;
             continue;
@@ -391,5 +397,5 @@ void flow_progress(struct engine *e)
 
     for (f = e->list; f; f = f->next)
         if (side_read_total(&f->cell) != f->told_tx || side_written_total(&f->cell) != f->told_rx)
-            tell_gate(f, ENGINE_PROGRESS, REASON_NONE);
+            tell_gate(f, ENGINE_PROGRESS, REASON_NONE, 0);
 }

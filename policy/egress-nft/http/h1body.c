@@ -111,7 +111,7 @@ static long trailers(struct flow *f, struct way *w, int *ret_done)
     if (len < 0 || fields_parse(bytes_at(&w->from->in), (size_t)len, &trailer) < 0 ||
         trailer_filter(&trailer, w->request) < 0)
         return -EBADMSG;
-    r = w->request ? judge_trailers(f, &trailer) : judge_redact(f, &trailer, &arena);
+    r = w->request ? judge_trailers(f, &f->judged, &trailer) : judge_redact(f, &trailer, &arena);
     if (r == 0)
         r = bytes_add(&w->to->out, "0\r\n", 3);
     if (r == 0)

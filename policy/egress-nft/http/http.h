@@ -9,7 +9,7 @@
  * ca.c       the cell's CA and its leaves        secrets.c values in locked memory
  * judge.c    verdict, injection, redaction       deny.c    what cell and warden are told
  * head.c chunk.c  HTTP/1.1 syntax                h1.c h1body.c  HTTP/1.1 exchanges
- * h2.c h2msg.c    HTTP/2 sessions, streams
+ * h2.c h2msg.c    HTTP/2 sessions; their messages
  */
 #ifndef CELLA_HTTP_H
 #define CELLA_HTTP_H
@@ -188,6 +188,7 @@ void flow_closing(struct flow *f); /* PHASE_CLOSING; the upstream is let go */
 void flow_tick(struct engine *e);
 void flow_reap(struct engine *e);
 void flow_again(struct engine *e);
+/* Resets what the table no longer allows. Returns how many flows and streams the gate cannot know of. */
 uint64_t flow_judge_all(struct engine *e);
 void flow_end_all(struct engine *e);
 void flow_progress(struct engine *e);
@@ -199,7 +200,7 @@ void judged_set(struct judged *j, const char *method, const char *path, size_t p
 uint32_t judge_request(struct flow *f, const struct judged *j, struct fields *fields,
                        struct arena *arena, const struct policy_rule **ret_rule);
 /* Drops trailers named like a header that is injected. 0. */
-int judge_trailers(struct flow *f, struct fields *fields);
+int judge_trailers(struct flow *f, const struct judged *j, struct fields *fields);
 /* 1: still allowed. */
 int judge_again(struct flow *f, const struct judged *j);
 /* Values in response fields that hold a secret. */

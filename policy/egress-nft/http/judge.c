@@ -200,12 +200,12 @@ int judge_again(struct flow *f, const struct judged *j)
            rule && rule->layer == POLICY_HTTP;
 }
 
-int judge_trailers(struct flow *f, struct fields *fields)
+int judge_trailers(struct flow *f, const struct judged *j, struct fields *fields)
 {
     const struct policy_rule *rule = NULL;
     unsigned i;
 
-    if (!f->judged.path || verdict(f, &f->judged, &rule) != REASON_NONE)
+    if (!j->path || verdict(f, j, &rule) != REASON_NONE)
         return 0;
     for (i = 0; i < rule->n_inject; i++)
         fields_drop(fields, rule->inject[i].surface == POLICY_SURFACE_BASIC ? "authorization"

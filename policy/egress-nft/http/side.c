@@ -276,6 +276,8 @@ void side_close(struct engine *e, struct side *s, int hard)
         SSL_free(s->ssl);
         s->ssl = NULL;
     }
+    if (!hard && !s->fin_sent)
+        shutdown(s->w.fd, SHUT_WR); /* the gate keeps a descriptor of it too */
     close(s->w.fd);
     s->w.fd = -1;
     bytes_fini(&s->in);

@@ -39,7 +39,7 @@ static int sni_is(SSL *ssl, const char *name, int *ret_there)
 /* What the cell offers, as far as the engine speaks it. */
 static void offers(SSL *ssl, struct flow *f)
 {
-    static const char *const known[] = {"http/1.1"};
+    static const char *const known[] = {"h2", "http/1.1"};
     const unsigned char *p;
     size_t n, at, i;
 

@@ -21,7 +21,14 @@ import threading
 import time
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.append("/usr/lib/python3/dist-packages")  # python3-h2 of the distribution, whichever Python runs this
+try:
+    import h2.config
+    import h2.connection
+    import h2.events
+    import h2.settings
+except ImportError:
+    h2 = None
 
 SERVER, CELL = "203.0.113.1", "203.0.113.2"
 SECRET = "sk-real-0123456789-very-secret"
@@ -292,6 +299,165 @@ class Stage:
     def pss_kb(self):
         with open(f"/proc/{self.pid}/smaps_rollup") as f:
             return int(re.search(r"Pss:\s+(\d+)", f.read())[1])
+
+
+class Peer:
+    """One end of an HTTP/2 connection over a TLS socket; single-threaded."""
+
+    def __init__(self, sock, client):
+        self.sock = sock
+        self.c = h2.connection.H2Connection(h2.config.H2Configuration(client_side=client, header_encoding="utf-8",
+                                                                      validate_outbound_headers=False,
+                                                                      normalize_outbound_headers=False))
+        self.waiting = {}
+        self.c.initiate_connection()
+        self.flush()
+
+    def flush(self):
+        self.sock.sendall(self.c.data_to_send())
+
+    def send(self, stream, data, end=False, trailers=None):
+        buf = self.waiting.setdefault(stream, [b"", False, None])
+        buf[0] += data
+        buf[1] |= end
+        buf[2] = trailers or buf[2]
+        self.pump()
+
+    def pump(self):
+        for stream, buf in list(self.waiting.items()):
+            try:
+                while buf[0]:
+                    n = min(self.c.local_flow_control_window(stream), self.c.max_outbound_frame_size, len(buf[0]))
+                    if not n:
+                        break
+                    self.c.send_data(stream, buf[0][:n])
+                    buf[0] = buf[0][n:]
+                if not buf[0] and (buf[1] or buf[2]):
+                    if buf[2]:
+                        self.c.send_headers(stream, buf[2], end_stream=True)
+                    else:
+                        self.c.end_stream(stream)
+                    del self.waiting[stream]
+            except h2.exceptions.ProtocolError:
+                del self.waiting[stream]
+        self.flush()
+
+    def events(self):
+        data = self.sock.recv(65536)
+        if not data:
+            raise EOFError
+        got = self.c.receive_data(data)
+        for e in got:
+            if isinstance(e, h2.events.DataReceived) and e.flow_controlled_length:
+                try:
+                    self.c.acknowledge_received_data(e.flow_controlled_length, e.stream_id)
+                except h2.exceptions.ProtocolError:
+                    pass
+        self.pump()
+        return got
+
+
+class H2Server(Server):
+    def serve(self, c):
+        try:
+            self.ctx.set_alpn_protocols(["h2", "http/1.1"])
+            c = self.ctx.wrap_socket(c, server_side=True)
+            self.conns += 1
+            p = Peer(c, False)
+            heads, got = {}, {}
+            while True:
+                for e in p.events():
+                    if isinstance(e, h2.events.RequestReceived):
+                        heads[e.stream_id], got[e.stream_id] = dict(e.headers), 0
+                        self.raw += repr(e.headers).encode()
+                        self.begin(p, e.stream_id, heads[e.stream_id])
+                    elif isinstance(e, h2.events.DataReceived):
+                        got[e.stream_id] += len(e.data)
+                        if heads[e.stream_id][":path"] == "/grpc":
+                            p.send(e.stream_id, b"echo " + e.data)
+                    elif isinstance(e, h2.events.TrailersReceived):
+                        heads[e.stream_id]["trailers"] = dict(e.headers)
+                    elif isinstance(e, h2.events.StreamReset):
+                        self.resets.append(e.error_code)
+                    elif isinstance(e, h2.events.StreamEnded):
+                        self.finish(p, e.stream_id, heads[e.stream_id], got[e.stream_id])
+        except (OSError, EOFError, ssl.SSLError, h2.exceptions.ProtocolError):
+            pass
+        finally:
+            c.close()
+
+    resets = []
+
+    def begin(self, p, stream, head):
+        path = head[":path"]
+        if path == "/grpc":
+            p.c.send_headers(stream, [(":status", "200"), ("content-type", "application/grpc")])
+        elif path == "/reset":
+            p.c.reset_stream(stream, 7)
+        elif path == "/early":
+            p.c.send_headers(stream, [(":status", "103"), ("link", "x")])
+        p.flush()
+
+    def finish(self, p, stream, head, n):
+        path = head[":path"]
+        if path in ("/slow", "/reset"):
+            return
+        if path == "/grpc":
+            p.send(stream, b"", trailers=[("grpc-status", "0"), ("grpc-message", "fine")])
+        elif path == "/big":
+            p.c.send_headers(stream, [(":status", "200")])
+            p.send(stream, b"x" * (8 << 20), end=True)
+        elif path == "/leak":
+            p.c.send_headers(stream, [(":status", "200"), ("x-echo", head.get("x-api-key", "")),
+                                      ("x-cella-denied", "no_rule;gen=1")], end_stream=True)
+            p.flush()
+        else:
+            p.c.send_headers(stream, [(":status", "200")])
+            p.send(stream, json.dumps({"head": head, "length": n}).encode(), end=True)
+
+
+class H2Client(Peer):
+    def __init__(self, name):
+        super().__init__(connect(name, alpn=("h2", "http/1.1")), True)
+        assert self.sock.selected_alpn_protocol() == "h2"
+        self.name = name
+
+    def ask(self, path="/x", method="GET", authority=None, extra=(), data=None, end=True, host=None):
+        stream = self.c.get_next_available_stream_id()
+        head = [(":method", method), (":scheme", "https"), (":path", path)]
+        if authority != "":
+            head.append((":authority", authority or self.name + ":9443"))
+        if host:
+            head.append(("host", host))
+        self.c.send_headers(stream, head + list(extra), end_stream=end and data is None)
+        self.flush()
+        if data is not None:
+            self.send(stream, data, end=end)
+        return stream
+
+    def answer(self, stream, until=None):
+        """Collects until the stream ends: {head, body, trailers, reset, early}."""
+        r = self.__dict__.setdefault("got", {}).setdefault(
+            stream, {"head": None, "body": b"", "trailers": None, "reset": None, "early": [], "end": False})
+        while not r["end"] and not (until and until(r)):
+            for e in self.events():
+                q = self.got.setdefault(getattr(e, "stream_id", None), {"head": None, "body": b"", "trailers": None,
+                                                                        "reset": None, "early": [], "end": False})
+                if isinstance(e, h2.events.ResponseReceived):
+                    q["head"] = dict(e.headers)
+                elif isinstance(e, h2.events.InformationalResponseReceived):
+                    q["early"].append(dict(e.headers))
+                elif isinstance(e, h2.events.DataReceived):
+                    q["body"] += e.data
+                elif isinstance(e, h2.events.TrailersReceived):
+                    q["trailers"] = dict(e.headers)
+                elif isinstance(e, h2.events.StreamReset):
+                    q["reset"], q["end"] = e.error_code, True
+                elif isinstance(e, h2.events.StreamEnded):
+                    q["end"] = True
+                elif isinstance(e, h2.events.ConnectionTerminated):
+                    self.goaway = e.error_code
+        return r
 
 
 def context(alpn=("http/1.1",)):
@@ -674,6 +840,145 @@ class Secrets(Case):
         self.assertEqual(json.loads(read_response(s)[1])["trailers"], "x-t: 1")
 
 
+@unittest.skipUnless(h2, "python3-h2 is not installed")
+class H2(Case):
+    def denied2(self, r, reason, status="403"):
+        self.assertEqual(r["head"][":status"], status)
+        self.assertRegex(r["head"]["x-cella-denied"], rf"^{reason};gen=\d+$")
+        self.assertIn(b"cella:", r["body"])
+
+    def test_passes_mirrored(self):
+        c = H2Client("h2.example")
+        r = c.answer(c.ask("/a?b", extra=[("x-one", "1"), ("te", "trailers")]))
+        self.assertEqual(r["head"][":status"], "200")
+        head = json.loads(r["body"])["head"]
+        self.assertEqual((head[":path"], head[":authority"], head["x-one"], head["te"]),
+                         ("/a?b", "h2.example:9443", "1", "trailers"))
+        s = connect("h2.example", alpn=("http/1.1",))  # the cell offers h1 only, and so does the upstream see
+        self.assertEqual(s.selected_alpn_protocol(), "http/1.1")
+        s = connect("api.example", alpn=("h2", "http/1.1"))  # the server has h1 only
+        self.assertEqual(s.selected_alpn_protocol(), "http/1.1")
+        self.assertIn(" 200 ", self.ask("api.example", "GET / HTTP/1.1\r\nHost: api.example\r\n\r\n", s)[0])
+
+    def test_many_streams_and_bodies(self):
+        c = H2Client("h2.example")
+        ids = [c.ask(f"/{i}", method="POST", data=b"y" * (i * 10000)) for i in range(20)]
+        for i, stream in enumerate(ids):
+            r = json.loads(c.answer(stream)["body"])
+            self.assertEqual((r["head"][":path"], r["length"]), (f"/{i}", i * 10000))
+
+    def test_flow_control(self):
+        c = H2Client("h2.example")
+        self.assertEqual(len(c.answer(c.ask("/big"))["body"]), 8 << 20)
+        r = c.answer(c.ask("/up", method="PUT", data=b"z" * (16 << 20)))
+        self.assertEqual(json.loads(r["body"])["length"], 16 << 20)
+
+    def test_grpc_streaming(self):
+        c = H2Client("h2.example")
+        stream = c.ask("/grpc", method="POST", end=False, extra=[("te", "trailers"), ("content-type", "application/grpc")])
+        c.answer(stream, until=lambda r: r["head"])
+        for i in range(3):
+            c.send(stream, b"msg%d" % i)
+            c.answer(stream, until=lambda r: b"echo msg%d" % i in r["body"])
+        c.send(stream, b"", end=True)
+        r = c.answer(stream)
+        self.assertEqual(r["trailers"], {"grpc-status": "0", "grpc-message": "fine"})
+        self.assertIsNone(r["reset"])
+
+    def test_request_trailers_and_early_hints(self):
+        c = H2Client("h2.example")
+        stream = c.ask("/early", method="POST", data=b"abc", end=False)
+        c.send(stream, b"", trailers=[("x-sum", "1")])
+        r = c.answer(stream)
+        self.assertEqual(json.loads(r["body"])["head"]["trailers"], {"x-sum": "1"})
+        self.assertEqual(r["early"][0][":status"], "103")
+
+    def test_authority(self):
+        c = H2Client("h2.example")
+        before = len(STAGE.h2.raw)
+        for kw in ({"authority": "evil.example"}, {"authority": "h2.example:443"}, {"authority": "h2.example."},
+                   {"authority": "h2.example:9443", "host": "evil.example"}, {"authority": "", "host": "evil.example"}):
+            with self.subTest(str(kw)):
+                self.denied2(c.answer(c.ask(**kw)), "host_mismatch", "421")
+        r = c.answer(c.ask(authority="evil.example", method="POST", end=False, data=b"some"))
+        self.denied2(r, "host_mismatch", "421")
+        self.assertEqual(len(STAGE.h2.raw), before)
+        self.assertEqual(c.answer(c.ask(authority="H2.example"))["head"][":status"], "200")
+        STAGE.wait("deny", reason=REASON["host_mismatch"], name="h2.example")
+
+    def test_method_and_path(self):
+        c = H2Client("h2paths.example")
+        self.assertEqual(c.answer(c.ask("/ok/1"))["head"][":status"], "200")
+        for method, path in (("GET", "/no"), ("POST", "/ok/1"), ("GET", "/ok/../no"), ("GET", "/ok/%2e%2e/no")):
+            self.denied2(c.answer(c.ask(path, method=method)), "method_path")
+        stream = c.c.get_next_available_stream_id()
+        c.c.send_headers(stream, [(":method", "CONNECT"), (":authority", "h2paths.example:9443")])
+        c.flush()
+        self.denied2(c.answer(stream), "method_path")
+        self.denied2(c.answer(c.ask("/a#b")), "bad_request", "400")
+        STAGE.wait("deny", reason=REASON["method_path"], method="POST")
+
+    def test_injection(self):
+        c = H2Client("h2key.example")
+        r = c.answer(c.ask("/x", extra=[("x-api-key", "sk-cella__K__")]))
+        self.assertEqual(json.loads(r["body"])["head"]["x-api-key"], SECRET)
+        self.denied2(c.answer(c.ask("/x", extra=[("x-api-key", "mine")])), "placeholder_missing")
+        r = c.answer(c.ask("/leak", extra=[("x-api-key", "sk-cella__K__")]))
+        self.assertEqual(r["head"]["x-echo"], "[redacted]")
+        self.assertNotIn("x-cella-denied", r["head"])
+
+    def test_resets(self):
+        c = H2Client("h2.example")
+        self.assertEqual(c.answer(c.ask("/reset"))["reset"], 7)
+        stream = c.ask("/slow", method="POST", end=False, data=b"x")
+        time.sleep(0.2)
+        n = len(STAGE.h2.resets)
+        c.c.reset_stream(stream, 8)
+        c.flush()
+        self.assertEqual(c.answer(c.ask("/x"))["head"][":status"], "200")
+        self.assertEqual(STAGE.h2.resets[n:], [8])
+
+    def test_rapid_reset(self):
+        c = H2Client("h2.example")
+        c.goaway = None
+        with self.assertRaises((EOFError, OSError, h2.exceptions.ProtocolError)):
+            for _ in range(400):
+                c.c.reset_stream(c.ask("/slow"), 8)
+            c.flush()
+            while True:
+                c.events()
+        STAGE.wait("end")
+
+    def test_too_large(self):
+        c = H2Client("h2.example")
+        r = c.answer(c.ask("/x", extra=[(f"x-{i}", "y") for i in range(130)]))
+        self.assertIsNotNone(r["reset"])
+        self.assertEqual(c.answer(c.ask("/x"))["head"][":status"], "200")
+
+    def test_publication(self):
+        c = H2Client("h2.example")
+        a, b = c.ask("/slow"), c.ask("/slow2")
+        time.sleep(0.2)
+        m = STAGE.publish(RULES.replace("id=h2 host=h2.example ports=9443",
+                                        "id=h2 host=h2.example ports=9443 methods=GET paths=/other,/x"))
+        try:
+            self.assertGreaterEqual(m["killed"], 1)
+            self.assertEqual(c.answer(a)["reset"], 8)
+            self.assertEqual(c.answer(c.ask("/x"))["head"][":status"], "200")
+            self.denied2(c.answer(c.ask("/y")), "method_path")
+            STAGE.publish(RULES.replace("id=h2 host=h2.example", "id=h2 host=gone.example"))
+            self.assertTrue(ended(c.sock))
+        finally:
+            STAGE.publish(RULES)
+
+    def test_curl(self):
+        r = sh("curl", "-sS", "--fail", "--http2", "--cacert", f"{TMP}/cell-ca.pem", "--connect-to",
+               f"h2.example:9443:{CELL}:2443", "https://h2.example:9443/from-curl", "-d", "x" * 100000, "-w",
+               "%{http_version}")
+        self.assertIn("/from-curl", r.stdout)
+        self.assertTrue(r.stdout.endswith("2"))
+
+
 class Process(Case):
     def test_big_upload_in_constant_memory(self):
         total, block = 1 << 30, b"x" * (1 << 20)
@@ -688,7 +993,8 @@ class Process(Case):
         s.settimeout(60)
         self.assertEqual(json.loads(read_response(s)[1])["length"], total)
         print(f"  1 GiB upload: resident {before} kB before, {peak} kB at most", file=sys.stderr)
-        self.assertLess(peak - before, 2048)
+        if "asan" not in os.environ.get("HTTP_TEST_BUILD", ""):  # whose allocator keeps what was freed
+            self.assertLess(peak - before, 2048)
 
     def test_publication_kills(self):
         a, b = connect("api.example"), connect("ws.example")
@@ -696,7 +1002,7 @@ class Process(Case):
             self.assertIn(" 200 ", self.ask(n, f"GET / HTTP/1.1\r\nHost: {n}\r\n\r\n", s)[0])
         m = STAGE.publish(RULES.replace("id=api host=api.example", "id=gone host=gone.example"))
         try:
-            self.assertGreaterEqual(m["killed"], 1)
+            self.assertEqual(m["killed"], 0)  # the gate counts those
             self.assertTrue(ended(a))
             self.assertIn(" 200 ", self.ask("ws.example", "GET / HTTP/1.1\r\nHost: ws.example\r\n\r\n", b)[0])
             with self.assertRaises(OSError):
@@ -751,6 +1057,7 @@ def main():
         make_certs(tmp)
         STAGE = Stage(sys.argv[1], sys.argv[2])
         STAGE.server, STAGE.plain, STAGE.bad = Server(8443, "server"), Server(8080), Server(8444, "bad")
+        STAGE.h2 = H2Server(9443, "server") if h2 else None
         r = unittest.main(argv=[sys.argv[0]] + sys.argv[3:], exit=False, warnings="ignore")
         STAGE.p.stdin.close()
         STAGE.p.wait(10)
