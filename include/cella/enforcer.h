@@ -175,7 +175,8 @@ struct cella_enforcer_ops {
     /* Optional: -EOPNOTSUPP. Replaces the policy; on failure the tighter of old and new is in force. */
     int (*apply)(void *self, const struct cella_policy *policy, struct cella_applied *ret_applied,
                  struct cella_error *err);
-    /* Optional: -EOPNOTSUPP. Switches to another phase of the document in force. */
+    /* Optional: -EOPNOTSUPP. Switches to another phase of the document in force. To the phase in
+       force itself: what was fetched from the host, such as secrets, is fetched again. */
     int (*phase)(void *self, const char *phase, uint64_t generation,
                  struct cella_applied *ret_applied, struct cella_error *err);
     /* Optional: nothing to report. Calls `flow` once per line; the struct is valid during the call. */

@@ -342,9 +342,12 @@ static int egress_phase(void *self, const char *phase, uint64_t generation,
                          &t, err);
     if (r < 0)
         return r;
-    if (e->link == CELLA_LINK_NONE)
+    /* To the phase in force: a secret has changed. Another phase must not fail for want of one. */
+    if (e->link != CELLA_LINK_NONE && (size_t)to == e->phase)
+        r = intercept_ready(e, &e->document, &e->table, err);
+    if (r == 0 && e->link == CELLA_LINK_NONE)
         table_adopt(e, &t);
-    else
+    else if (r == 0)
         r = table_change(e, &t, &killed, err);
     policy_table_fini(&t);
     if (r < 0)
