@@ -356,8 +356,6 @@ static void put_rule(struct out *o, const struct policy_rule *rule)
     if (o->e->table.head.dns.types & POLICY_DNS_A)
         put_name(o, "dns-udp", host, 53, "type=A;exact", policy_name_listed(&o->e->table, host),
                  rule->id, "a rule names it");
-    if (policy_mode(&o->e->table) == POLICY_REAL)
-        return; /* its addresses are known only upstream, which a measurement never asks */
     put_name(o, proto == POLICY_TCP ? "tls" : "udp", host, port, "lookup", allow, rule->id,
              "a rule by name");
     if (allow && proto == POLICY_TCP && found->layer != POLICY_RAW)

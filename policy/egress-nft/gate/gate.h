@@ -262,6 +262,9 @@ int reach_refused(struct gate *g);
 /* -1: handle the datagram as always; else it was the sink's, and `out` holds so many bytes of answer. */
 int reach_udp(struct gate *g, uint16_t sport, uint16_t dport, const uint8_t *msg, size_t len,
               uint8_t out[DNS_REPLY_MAX]);
+/* For mode "real": a documentation address pinned to the name for as long as a measurement takes,
+   because a measurement must not ask upstream. */
+uint32_t reach_addr(struct name *n);
 void reach_control(struct gate *g, const struct ctl_msg *m);
 
 /* ---- filter.c ---- */

@@ -24,6 +24,7 @@
 
 #define NONCE_LEN 12
 #define HEAD_MAX 256u
+#define PIN_SECS 10
 
 struct sink {
     struct watch w;
@@ -224,6 +225,15 @@ int reach_udp(struct gate *g, uint16_t sport, uint16_t dport, const uint8_t *msg
     else
         reach_datagram(g, sport, msg, len);
     return answer > 0 ? answer : 0;
+}
+
+/* 192.0.2.128 and above: nobody's. */
+uint32_t reach_addr(struct name *n)
+{
+    uint32_t addr = 0xc0000280u + name_addr(n) % 127u;
+
+    pin_add(addr, n, PIN_SECS);
+    return addr;
 }
 
 /* ------------------------------------------------------------------ control */

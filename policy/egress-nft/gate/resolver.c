@@ -297,8 +297,7 @@ static int question(struct gate *g, const struct asker *from, const uint8_t *msg
         r = policy_mode(&g->table) == POLICY_REAL;
         if (r && !reach_diverts(g, from->sport))
             return wait_for(g, from, msg, &q, n);
-        /* a measurement must not ask upstream; any address shows that the name is answered */
-        addr = r ? POLICY_SYNTHETIC_HI - 1 : name_addr(n);
+        addr = r ? reach_addr(n) : name_addr(n);
         a.addr = &addr;
         a.n = 1;
         gate_answered(g, from->proto, from->dst, q.name, q.qtype);
