@@ -78,7 +78,7 @@ int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
 /* Now; a row that still asks for its address does so with a datagram. */
 static int row_stream(const struct row *r)
 {
-    return !r->lookup && (is(r, "tcp") || is(r, "dns-tcp") || is(r, "tls"));
+    return !r->lookup && (is(r, "tcp") || is(r, "dns-tcp") || is(r, "tls") || is(r, "http"));
 }
 
 static int row_socket(const struct row *r, int family)
@@ -207,7 +207,7 @@ void row_open(struct row *r)
         row_socket_only(r);
         return;
     }
-    r->lookup = is(r, "tls") || option(r, "lookup", NULL);
+    r->lookup = is(r, "tls") || is(r, "http") || option(r, "lookup", NULL);
     n = address_parse(r->address, r->lookup ? 53 : r->port, &a, &len);
     if (n == -EINVAL)
         r->got = -1;
@@ -259,6 +259,8 @@ static void row_read(struct row *r)
     } else if (is(r, "tls") && in[0] == TLS_ALERT) {
         row_end(r, EPROTO); /* a refusal in words is still one */
         return;
+    } else if (is(r, "http")) { /* a refusal in words is still one; the sink speaks no HTTP */
+        r->got = (size_t)n >= 12 && !memcmp(in, "HTTP/1.1 2", 10) ? n : 0;
     } else {
         r->got = n;
     }
@@ -275,7 +277,7 @@ void row_ready(struct row *r, short events)
             row_end(r, err ? err : errno);
             return;
         }
-        r->connected = is(r, "tcp") || is(r, "tls");
+        r->connected = is(r, "tcp") || is(r, "tls") || is(r, "http");
         say(r);
         return;
     }

@@ -142,6 +142,24 @@ static size_t client_hello(const char *name, uint8_t *out)
     return n;
 }
 
+static size_t http_request(const struct row *r, uint8_t *out)
+{
+    const char *method = "GET", *path = "/", *host = r->name;
+
+    option(r, "method", &method);
+    option(r, "path", &path);
+    option(r, "host", &host);
+    return (size_t)snprintf(
+        (char *)out, PAYLOAD_MAX,
+        "%.64s %.1100s HTTP/1.1\r\nHost: %.255s\r\nX-Cella-Reach: %s\r\n%s%s\r\n", method, path,
+        host, probe_nonce,
+        option(r, "upgrade", NULL) ? "Connection: upgrade\r\nUpgrade: websocket\r\n"
+                                     "Sec-WebSocket-Version: 13\r\n"
+                                     "Sec-WebSocket-Key: Y2VsbGEtcmVhY2gtcHJvYg==\r\n"
+                                   : "",
+        option(r, "smuggle", NULL) ? "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n" : "");
+}
+
 size_t payload(const struct row *r, uint8_t out[PAYLOAD_MAX])
 {
     const char *v = "A", *sni = r->name;
@@ -163,6 +181,8 @@ size_t payload(const struct row *r, uint8_t out[PAYLOAD_MAX])
         option(r, "sni", &sni);
         return client_hello(strcmp(sni, "-") ? sni : "", out);
     }
+    if (!strcmp(r->kind, "http"))
+        return http_request(r, out);
     if (!strcmp(r->kind, "icmp"))
         return icmp_echo(out);
     n = (size_t)snprintf((char *)out, 512, "cella-reach %s %s\r\n", probe_nonce, r->id);

@@ -12,12 +12,13 @@
  * `got` counts what only success can give: bytes that came back, records in an answer, a socket that opened.
  * -1: the row could not be tried as asked (a source port in use, a malformed line).
  *
- * Kinds: tcp udp dns-udp dns-tcp tls icmp ip socket. Options, comma-free words joined by ';':
+ * Kinds: tcp udp dns-udp dns-tcp tls http icmp ip socket. Options, comma-free words joined by ';':
  *   local       the same over the cell's own loopback: shows that the probe would see success
  *   type=A      DNS question       sport=N      another source port      size=N   payload of a datagram
  *   broadcast   fastopen           raw          proto=N    F,T,P (kind socket)
  *   exact       ask for NAME as it is; without, the nonce is its first label
  *   lookup      ADDRESS is a resolver; NAME's address is asked for first (kind tls: always)
+ *   method=M  path=P  host=H  upgrade  smuggle    of kind http
  *   sni=NAME    another server name, "-" for none    plain    no ClientHello
  */
 #ifndef CELLA_PROBE_H

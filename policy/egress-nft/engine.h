@@ -60,6 +60,10 @@ struct engine_msg {
     uint16_t tls;    /* 1: a ClientHello for `name` comes first; 0: plain HTTP/1.1 */
     uint32_t reason; /* enum ctl_reason */
     uint32_t reset;  /* END: 1: both ends must see a reset, the transfer was cut */
+    /* FLOW: 1: `cella reach` looks; upstream is the gate's sink, and only without TLS, so no secret can
+       go there: none is sent in the clear */
+    uint32_t measured;
+    uint32_t reserved;
     uint64_t tx, rx; /* bytes from and to the cell, as on its connection */
     char rule[64];   /* the first http rule that allows (name, port); the last one used on END */
     char name[ENGINE_NAME_MAX + 1];

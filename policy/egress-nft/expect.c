@@ -15,32 +15,15 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "egress.h"
+#include "expect.h"
 
 #define RULE_ROWS_MAX 64u
-#define ROWS_OF_RULE 4u   /* one after the other; a large network is many rectangles */
-#define NAME_ROWS_MAX 16u /* rules by name; ten rows each */
+#define ROWS_OF_RULE 4u /* one after the other; a large network is many rectangles */
 #define HOST_ROWS_MAX 4
 #define OUTSIDE "203.0.113.1" /* any public address */
 #define RESOLVER "203.0.113.53"
 #define GATEWAY "@gateway"
 #define NEIGHBOUR "@neighbour"
-
-struct out {
-    struct egress *e;
-    void *ctx;
-    void (*row)(void *, const struct cella_reach_row *);
-    unsigned n;
-};
-
-struct way {
-    const char *id, *group, *kind, *address;
-    uint16_t port;
-    const char *name, *options;
-    uint32_t proof;
-    const char *why;
-    const char *twin;
-};
 
 #define TCP(id, group, address, port, why)                                                         \
     {                                                                                              \
@@ -160,7 +143,7 @@ static const struct way ways[] = {
     SOCKET("socket.tipc", "30,1,0", "TIPC"),
 };
 
-static const char *dotted(uint32_t a, char buf[INET_ADDRSTRLEN])
+const char *expect_dotted(uint32_t a, char buf[INET_ADDRSTRLEN])
 {
     struct in_addr in = {htonl(a)};
 
@@ -183,7 +166,7 @@ static int allowed(const struct egress *e, int udp, uint32_t addr, uint16_t port
     return p->verdict == POLICY_ALLOW;
 }
 
-static void put(struct out *o, const struct way *w, const char *address, int allow,
+void expect_put(struct out *o, const struct way *w, const char *address, int allow,
                 const char *rule)
 {
     /* Without a device nothing but loopback can show that the probe would see success. */
@@ -215,15 +198,15 @@ static void put_way(struct out *o, const struct way *w)
     int allow = 0;
 
     if (!strcmp(address, GATEWAY))
-        address = dotted(slot_gateway(o->e->slot), buf);
+        address = expect_dotted(slot_gateway(o->e->slot), buf);
     else if (!strcmp(address, NEIGHBOUR))
-        address = dotted(slot_cell((o->e->slot + 1) % (SLOT_MAX + 1)), buf);
+        address = expect_dotted(slot_cell((o->e->slot + 1) % (SLOT_MAX + 1)), buf);
     if ((!strcmp(w->kind, "tcp") || !strcmp(w->kind, "udp")) &&
         inet_pton(AF_INET, address, &in) == 1)
         allow = allowed(o->e, w->kind[0] == 'u', ntohl(in.s_addr), w->port, &rule);
     if (allow && w->options[0])
         return; /* a trick to get where one may go anyway */
-    put(o, w, address, allow, rule);
+    expect_put(o, w, address, allow, rule);
 }
 
 /* One point, whatever the table says of it. */
@@ -244,7 +227,7 @@ static void put_point(struct out *o, const char *group, int udp, uint32_t addr, 
                     .twin = ""};
 
     snprintf(id, sizeof(id), "%s.%u", group, o->n);
-    put(o, &w, dotted(addr, buf), allow, rule);
+    expect_put(o, &w, expect_dotted(addr, buf), allow, rule);
 }
 
 static void put_edges(struct out *o, int udp, const struct policy_entry *p)
@@ -282,105 +265,6 @@ static void put_entries(struct out *o, int udp)
     }
 }
 
-/* ---- rules by name ---- */
-
-static void put_name(struct out *o, const char *kind, const char *name, uint16_t port,
-                     const char *options, int allow, const char *rule, const char *why)
-{
-    char id[48], buf[INET_ADDRSTRLEN];
-    struct way w = {.id = id,
-                    .group = "names",
-                    .kind = kind,
-                    .port = port,
-                    .name = name,
-                    .options = options,
-                    .why = why,
-                    .twin = ""};
-
-    /* answers are the gate's own; what they lead to ends in the sink */
-    w.proof = allow && !strcmp(kind, "dns-udp") ? CELLA_REACH_BY_CELL : CELLA_REACH_BY_SINK;
-    snprintf(id, sizeof(id), "names.%u", o->n);
-    put(o, &w, dotted(slot_gateway(o->e->slot), buf), allow, rule);
-}
-
-/* Must not be answered, unless another rule names it. */
-static void put_question(struct out *o, const char *why, const char *before, const char *host,
-                         const char *after)
-{
-    char name[POLICY_NAME_MAX + 64];
-
-    snprintf(name, sizeof(name), "%s%s%s", before, host, after);
-    if (strlen(name) > POLICY_NAME_MAX || policy_name_listed(&o->e->table, name))
-        return;
-    put_name(o, "dns-udp", name, 53, "type=A;exact", 0, "", why);
-}
-
-/* A port that no rule by name opens for this protocol and the kernel refuses. */
-static uint16_t closed_port(const struct egress *e, const char *host)
-{
-    const struct policy_rule *r;
-    uint16_t port;
-
-    for (port = 9; port < 1024; port++)
-        if (port != POLICY_HARD_PORT && port != 53 &&
-            policy_name_find(&e->table, host, port, POLICY_TCP, &r) != POLICY_ALLOW)
-            return port;
-    return 0;
-}
-
-static void put_tls_ways(struct out *o, const char *host, uint16_t port, const char *id)
-{
-    uint16_t other = closed_port(o->e, host);
-
-    put_name(o, "tls", host, port, "lookup;sni=cella-reach.example", 0, id,
-             "another server name than the one that was asked for");
-    put_name(o, "tls", host, port, "lookup;sni=-", 0, id, "TLS without a server name");
-    put_name(o, "tls", host, port, "lookup;sni=198.18.0.1", 0, id, "an address as server name");
-    put_name(o, "tls", host, port, "lookup;plain", 0, id, "no TLS where the rule wants it");
-    if (other)
-        put_name(o, "tls", host, other, "lookup", 0, "", "a port that the rule does not open");
-}
-
-static void put_rule(struct out *o, const struct policy_rule *rule)
-{
-    char host[POLICY_NAME_MAX + 16];
-    const struct policy_rule *found;
-    uint16_t port = rule->ports[0].lo;
-    enum policy_proto proto = rule->proto & POLICY_TCP ? POLICY_TCP : POLICY_UDP;
-    int allow;
-
-    snprintf(host, sizeof(host), "%s%s", rule->kind == POLICY_SUFFIX ? "reach." : "", rule->host);
-    if (strlen(host) > POLICY_NAME_MAX)
-        return;
-    allow = policy_name_find(&o->e->table, host, port, proto, &found) == POLICY_ALLOW;
-    if (o->e->table.head.dns.types & POLICY_DNS_A)
-        put_name(o, "dns-udp", host, 53, "type=A;exact", policy_name_listed(&o->e->table, host),
-                 rule->id, "a rule names it");
-    put_name(o, proto == POLICY_TCP ? "tls" : "udp", host, port, "lookup", allow, rule->id,
-             "a rule by name");
-    if (allow && proto == POLICY_TCP && found->layer != POLICY_RAW)
-        put_tls_ways(o, host, port, found->id);
-    if (rule->kind == POLICY_EXACT)
-        put_question(o, "a name below it", "reach.", rule->host, "");
-    else
-        put_question(o, "the name above it", "", rule->host, "");
-    put_question(o, "a name that ends like it", "evil", rule->host, "");
-    put_question(o, "a name that begins like it", "", rule->host, ".evil.example");
-}
-
-static void put_names(struct out *o)
-{
-    uint32_t i, n = 0;
-
-    for (i = 0; i < o->e->table.head.n_rules && n < NAME_ROWS_MAX; i++) {
-        const struct policy_rule *r = &o->e->table.rules[i];
-        if (r->kind == POLICY_HOST_NONE || r->verdict != POLICY_ALLOW || r->stratum)
-            continue;
-        put_rule(o, r);
-        n++;
-    }
-}
-
 /* What listens on this host. */
 static void put_hosts(struct out *o)
 {
@@ -411,7 +295,7 @@ int egress_expect(void *self, void *ctx, void (*row)(void *, const struct cella_
     if (o.e->link != CELLA_LINK_NONE) {
         put_entries(&o, 0);
         put_entries(&o, 1);
-        put_names(&o);
+        expect_names(&o);
     }
     put_hosts(&o);
     for (i = 0; i < ARRAY_LEN(ways); i++)

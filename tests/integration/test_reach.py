@@ -3,6 +3,7 @@
 """cella reach: it says pass where the wall holds, fail where it does not, and never takes silence for proof. Judged by
 the world outside: nothing of a measurement may get there."""
 import json
+import pathlib
 import time
 
 import pytest
@@ -17,6 +18,8 @@ for _ in range(2):
 
 
 def policy_flag(policy):
+    if isinstance(policy, pathlib.Path):
+        return policy
     return policy if policy in ("none", "deny") else POLICIES / policy
 
 
@@ -65,6 +68,45 @@ def test_throw_away_cell(cella, internet, throw_away, policy):
     groups = {r["group"] for r in rows(report, expected="deny", result="pass")}
     assert {"dns", "outside", "metadata", "private", "gateway", "neighbours", "ipv6", "icmp", "multicast"} <= groups
     assert bool(rows(report, expected="allow")) == (policy in ("wide.json", "denied.json", "public.json")), report["rows"]
+
+
+NAMES = [{"id": "api", "host": "api.example.com", "ports": [443]},
+         {"id": "wild", "host": "*.files.example.org", "ports": [443, "8000-8010"]},
+         {"id": "ssh", "host": "git.example.com", "ports": [22], "layer": "raw"},
+         {"id": "turn", "host": "turn.example.com", "ports": [3478], "proto": "udp", "layer": "raw"},
+         {"id": "ntp", "cidr": "203.0.113.7/32", "ports": [123], "proto": "udp", "layer": "raw"}]
+WEB = [{"id": "web", "host": "www.example.com", "ports": [80], "layer": "http",
+        "http": {"methods": ["GET"], "paths": ["/v1/**"]}}]
+
+
+@pytest.mark.parametrize("mode", ["synthetic", "real"])
+def test_rules_by_name(cella, internet, throw_away, tmp_path, mode):
+    path = tmp_path / "names.json"
+    path.write_text(json.dumps({"version": 1, "dns": {"mode": mode}, "allow": NAMES}))
+    mark = internet.quiet()
+    report, status = throw_away(path)
+    assert not internet.packets_since(mark)  # no question either
+    assert status == 0, rows(report, result="fail") + rows(report, result="not_measured")
+    opened = {(r["kind"], r["rule"]) for r in rows(report, expected="allow", result="pass")}
+    assert {("tls", "api"), ("dns-udp", "api"), ("tls", "wild"), ("tls", "ssh"), ("udp", "turn"), ("udp", "ntp")} <= opened
+    closed = " ".join(r["why"] for r in rows(report, group="names", expected="deny", result="pass"))
+    for words in ("another server name", "without a server name", "no TLS where", "a port that the rule does not open",
+                  "a name below it", "the name above it", "ends like it", "begins like it"):
+        assert words in closed
+
+
+def test_requests_of_http_rules(cella, internet, throw_away, tmp_path):
+    path = tmp_path / "web.json"
+    path.write_text(json.dumps({"version": 1, "allow": WEB}))
+    mark = internet.quiet()
+    report, status = throw_away(path)
+    assert not internet.packets_since(mark)
+    assert status == 0, rows(report, result="fail") + rows(report, result="not_measured")
+    requests = rows(report, kind="http")
+    assert len([r for r in requests if r["expected"] == "allow" and r["try"]["bytes"]]) == 1
+    assert {"a request for another host", "a request with two lengths", "a method that the rule does not allow",
+            "a path that the rule does not allow", "a tunnel through the relay",
+            "an upgrade that the rule does not allow"} == {r["why"] for r in requests if r["expected"] == "deny"}
 
 
 def test_result_is_recorded_and_goes_stale(cella):

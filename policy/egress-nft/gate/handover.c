@@ -107,7 +107,8 @@ int engine_give(struct gate *g, const struct flow *f)
                            .gen = f->gen,
                            .dst = f->dst,
                            .port = f->port,
-                           .tls = f->tls};
+                           .tls = f->tls,
+                           .measured = f->sport != 0};
     union {
         char bytes[CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr align;

@@ -23,7 +23,7 @@
 #include "gate.h"
 
 #define NONCE_LEN 12
-#define HEAD_MAX 256u
+#define HEAD_MAX 1024u
 #define PIN_SECS 10
 
 struct sink {

@@ -187,7 +187,7 @@ static void connected(struct gate *g, struct flow *f)
 {
     int r;
 
-    if (f->layer != POLICY_HTTP || f->sport) {
+    if (f->layer != POLICY_HTTP || (f->sport && f->tls)) {
         flow_state(g, f, FLOW_OPEN, 0);
         flow_pump(g, f);
         return;

@@ -88,7 +88,8 @@ void deny_event(struct flow *f, uint32_t reason, const struct policy_rule *rule,
                         .dst = f->dst,
                         .port = f->port,
                         .count = 1,
-                        .gen = e->table.head.generation};
+                        .gen = e->table.head.generation,
+                        .probe = f->measured != 0};
     unsigned char sum[SHA256_DIGEST_LENGTH];
     size_t i, n;
 

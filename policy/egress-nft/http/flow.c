@@ -306,6 +306,15 @@ static int upstream_is(int fd, uint32_t dst, uint16_t port)
            ntohl(a.sin_addr.s_addr) == dst && ntohs(a.sin_port) == port && !policy_hard(dst, dst);
 }
 
+/* The gate's sink instead of a server: nothing but plain HTTP may go there. */
+static int upstream_is_sink(int fd, const struct flow *f)
+{
+    struct sockaddr_storage a = {0};
+    socklen_t len = sizeof(a);
+
+    return !f->tls && getpeername(fd, (struct sockaddr *)&a, &len) == 0 && a.ss_family == AF_UNIX;
+}
+
 void flow_new(struct engine *e, const struct engine_msg *m, int own_cell, int own_up)
 {
     struct flow *f = calloc(1, sizeof(*f));
@@ -323,6 +332,7 @@ void flow_new(struct engine *e, const struct engine_msg *m, int own_cell, int ow
     f->dst = m->dst;
     f->port = m->port;
     f->tls = m->tls != 0;
+    f->measured = m->measured != 0;
     f->phase = f->tls ? PHASE_HELLO : PHASE_H1;
     f->deadline = f->tls ? engine_now() + HANDSHAKE_NS : 0;
     f->cell.w = (struct watch){.fn = ready, .flow = f, .fd = own_cell};
@@ -337,7 +347,9 @@ void flow_new(struct engine *e, const struct engine_msg *m, int own_cell, int ow
     if (!judge_again(f, &f->judged)) {
         deny_event(f, REASON_NO_RULE, NULL, NULL);
         flow_end(f, 1, REASON_NO_RULE);
-    } else if (!upstream_is(own_up, f->dst, f->port) || (f->tls && tls_cell(f) < 0)) {
+    } else if (!(f->measured ? upstream_is_sink(own_up, f)
+                             : upstream_is(own_up, f->dst, f->port)) ||
+               (f->tls && tls_cell(f) < 0)) {
         deny_event(f, REASON_HARD_DENY, NULL, NULL);
         flow_end(f, 1, REASON_HARD_DENY);
     } else {

@@ -107,7 +107,7 @@ struct flow {
     uint64_t deadline, gen, told_tx, told_rx;
     uint32_t id, dst;
     uint16_t port;
-    int tls, dead, queued;
+    int tls, dead, queued, measured;
     enum phase phase;
     uint32_t refused; /* enum ctl_reason: every request gets this answer */
     int hello_seen, hello_bad;

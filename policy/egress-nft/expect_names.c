@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * expect_names - rows for rules by name: what they answer, open, and refuse in their neighbourhood. Every row
+ * is asked of the compiled table, so another rule that opens it is expected to. Threads: none; no effect.
+ */
+#include "expect.h"
+
+#define NAME_ROWS_MAX 16u /* rules by name; some fifteen rows each */
+
+static void put_name(struct out *o, const char *kind, const char *name, uint16_t port,
+                     const char *options, int allow, const char *rule, const char *why)
+{
+    char id[48], buf[INET_ADDRSTRLEN];
+    struct way w = {.id = id,
+                    .group = "names",
+                    .kind = kind,
+                    .port = port,
+                    .name = name,
+                    .options = options,
+                    .why = why,
+                    .twin = ""};
+
+    /* answers are the gate's own; what they lead to ends in the sink */
+    w.proof = allow && !strcmp(kind, "dns-udp") ? CELLA_REACH_BY_CELL : CELLA_REACH_BY_SINK;
+    snprintf(id, sizeof(id), "names.%u", o->n);
+    expect_put(o, &w, expect_dotted(slot_gateway(o->e->slot), buf), allow, rule);
+}
+
+/* Must not be answered, unless another rule names it. */
+static void put_question(struct out *o, const char *why, const char *before, const char *host,
+                         const char *after)
+{
+    char name[POLICY_NAME_MAX + 64];
+
+    snprintf(name, sizeof(name), "%s%s%s", before, host, after);
+    if (strlen(name) > POLICY_NAME_MAX || policy_name_listed(&o->e->table, name))
+        return;
+    put_name(o, "dns-udp", name, 53, "type=A;exact", 0, "", why);
+}
+
+/* A port that no rule by name opens for this protocol and the kernel refuses. */
+static uint16_t closed_port(const struct egress *e, const char *host)
+{
+    const struct policy_rule *r;
+    uint16_t port;
+
+    for (port = 9; port < 1024; port++)
+        if (port != POLICY_HARD_PORT && port != 53 &&
+            policy_name_find(&e->table, host, port, POLICY_TCP, &r) != POLICY_ALLOW)
+            return port;
+    return 0;
+}
+
+/* ---- layer "http": plain HTTP/1.1, which the engine judges by the same rules as what it decrypts ---- */
+
+struct ask {
+    const char *host, *method, *path;
+    uint16_t port;
+    int websocket;
+};
+
+static int ask_allowed(const struct egress *e, const struct ask *a)
+{
+    const struct policy_rule *r;
+
+    return policy_http_find(&e->table, a->host, a->port, a->method, a->path, a->websocket, &r) ==
+           POLICY_ALLOW;
+}
+
+static void put_http(struct out *o, const struct ask *a, const char *more, int allow,
+                     const char *rule, const char *why)
+{
+    char options[256];
+
+    if ((size_t)snprintf(options, sizeof(options), "method=%s;path=%s%s", a->method, a->path,
+                         more) < sizeof(options))
+        put_name(o, "http", a->host, a->port, options, allow, rule, why);
+}
+
+/* A path that the pattern matches: "*" and "**" become a word. 0: it does not fit a row. */
+static int path_of(const char *pattern, char out[128])
+{
+    size_t n = 0;
+
+    for (; *pattern; pattern++) {
+        if (*pattern == '*') {
+            n += (size_t)snprintf(out + n, 128 - n, "reach");
+            pattern += pattern[1] == '*';
+        } else {
+            out[n++] = *pattern;
+        }
+        if (n > 100 || *pattern <= ' ' || *pattern == ';')
+            return 0;
+    }
+    out[n] = 0;
+    return n > 0;
+}
+
+static void put_http_ways(struct out *o, const char *host, uint16_t port,
+                          const struct policy_rule *rule)
+{
+    static const char *const methods[] = {"GET",    "HEAD",    "POST",  "PUT",
+                                          "DELETE", "OPTIONS", "PATCH", "TRACE"};
+    struct ask a = {host, "GET", "/reach", port, 0}, b;
+    char path[128];
+    size_t i;
+
+    if (rule->n_inject) /* never in the clear */
+        return;
+    if (rule->n_paths && path_of(rule->path[0], path))
+        a.path = path;
+    for (i = 0; i < ARRAY_LEN(methods) && !ask_allowed(o->e, &a); i++)
+        a.method = methods[i];
+    if (!ask_allowed(o->e, &a))
+        return;
+    put_http(o, &a, "", 1, rule->id, "a rule allows the request");
+    put_http(o, &a, ";host=cella-reach.example", 0, rule->id, "a request for another host");
+    put_http(o, &a, ";smuggle", 0, rule->id, "a request with two lengths");
+    b = a;
+    b.websocket = 1;
+    if (!ask_allowed(o->e, &b))
+        put_http(o, &b, ";upgrade", 0, rule->id, "an upgrade that the rule does not allow");
+    b = a;
+    for (i = 0; i < ARRAY_LEN(methods); i++) {
+        b.method = methods[i];
+        if (ask_allowed(o->e, &b))
+            continue;
+        put_http(o, &b, "", 0, rule->id, "a method that the rule does not allow");
+        break;
+    }
+    b = a;
+    b.path = "/cella-reach-outside";
+    if (!ask_allowed(o->e, &b))
+        put_http(o, &b, "", 0, rule->id, "a path that the rule does not allow");
+    b = a;
+    b.method = "CONNECT";
+    put_http(o, &b, "", 0, rule->id, "a tunnel through the relay");
+}
+
+static void put_tls_ways(struct out *o, const char *host, uint16_t port,
+                         const struct policy_rule *found)
+{
+    const char *id = found->id;
+    uint16_t other = closed_port(o->e, host);
+
+    put_name(o, "tls", host, port, "lookup;sni=cella-reach.example", 0, id,
+             "another server name than the one that was asked for");
+    put_name(o, "tls", host, port, "lookup;sni=-", 0, id, "TLS without a server name");
+    put_name(o, "tls", host, port, "lookup;sni=198.18.0.1", 0, id, "an address as server name");
+    if (found->layer == POLICY_TLS)
+        put_name(o, "tls", host, port, "lookup;plain", 0, id, "no TLS where the rule wants it");
+    else
+        put_http_ways(o, host, port, found);
+    if (other)
+        put_name(o, "tls", host, other, "lookup", 0, "", "a port that the rule does not open");
+}
+
+static void put_rule(struct out *o, const struct policy_rule *rule)
+{
+    char host[POLICY_NAME_MAX + 16];
+    const struct policy_rule *found;
+    uint16_t port = rule->ports[0].lo;
+    enum policy_proto proto = rule->proto & POLICY_TCP ? POLICY_TCP : POLICY_UDP;
+    int allow;
+
+    snprintf(host, sizeof(host), "%s%s", rule->kind == POLICY_SUFFIX ? "reach." : "", rule->host);
+    if (strlen(host) > POLICY_NAME_MAX)
+        return;
+    allow = policy_name_find(&o->e->table, host, port, proto, &found) == POLICY_ALLOW;
+    if (o->e->table.head.dns.types & POLICY_DNS_A)
+        put_name(o, "dns-udp", host, 53, "type=A;exact", policy_name_listed(&o->e->table, host),
+                 rule->id, "a rule names it");
+    put_name(o, proto == POLICY_TCP ? "tls" : "udp", host, port, "lookup", allow, rule->id,
+             "a rule by name");
+    if (allow && proto == POLICY_TCP && found->layer != POLICY_RAW)
+        put_tls_ways(o, host, port, found);
+    if (rule->kind == POLICY_EXACT)
+        put_question(o, "a name below it", "reach.", rule->host, "");
+    else
+        put_question(o, "the name above it", "", rule->host, "");
+    put_question(o, "a name that ends like it", "evil", rule->host, "");
+    put_question(o, "a name that begins like it", "", rule->host, ".evil.example");
+}
+
+void expect_names(struct out *o)
+{
+    uint32_t i, n = 0;
+
+    for (i = 0; i < o->e->table.head.n_rules && n < NAME_ROWS_MAX; i++) {
+        const struct policy_rule *r = &o->e->table.rules[i];
+        if (r->kind == POLICY_HOST_NONE || r->verdict != POLICY_ALLOW || r->stratum)
+            continue;
+        put_rule(o, r);
+        n++;
+    }
+}
