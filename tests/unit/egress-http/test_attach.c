@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -25,8 +27,10 @@
     "\",\"ports\":[443],\"layer\":\"http\",\"inject\":[{\"secret\":\"" secret                      \
     "\",\"surface\":\"header\",\"name\":\"x-api-key\",\"placeholder\":\"sk-cella__K__\"}]}]}"
 #define VALUE "sk-a-real-one-0123456789"
+#define VALUE_SHA256 "45d22cf02475213262dc6645c6b06b20663286d28bb6ce5c38e5133ec1ca6aae"
 
 static char asked[256];
+static uint64_t killed;
 
 static int64_t secret(void *ctx, const char *name, const char *purpose, char *buf, uint64_t cap,
                       struct cella_error *err)
@@ -86,7 +90,10 @@ static int apply(void *cell, const char *document, uint64_t generation, char msg
     struct cella_applied applied = {.hdr =
                                         CELLA_HDR_INIT(struct cella_applied, CELLA_KIND_APPLIED)};
 
-    return world.ops->apply(cell, &policy, &applied, &err);
+    int r = world.ops->apply(cell, &policy, &applied, &err);
+
+    killed = applied.killed;
+    return r;
 }
 
 static void test_only_where_needed(void **state)
@@ -204,12 +211,116 @@ static void test_not_to_be_read(void **state)
     world.ops->detach(cell);
 }
 
+/* ---- through gate and engine ---- */
+
+#define THROUGH                                                                                    \
+    "{\"version\":1,\"allow\":[{\"id\":\"api\",\"host\":\"api.example.com\",\"ports\":[8443],"     \
+    "\"layer\":\"http\",\"http\":{\"methods\":[\"GET\"],\"paths\":[\"/v1/**\"]},"                  \
+    "\"inject\":[{\"secret\":\"key\",\"surface\":\"header\",\"name\":\"x-api-key\","               \
+    "\"placeholder\":\"sk-cella__K__\",\"require\":true}]},"                                       \
+    "{\"id\":\"plain\",\"host\":\"api.example.com\",\"ports\":[8088],\"layer\":\"http\"}]}"
+
+static char dir[] = "/tmp/cella-http-XXXXXX";
+
+static int python(void *arg)
+{
+    char **words = arg;
+    char *argv[] = {"python3", THROUGH_PY, words[0], dir, words[1], words[2], NULL};
+
+    execvp("python3", argv);
+    return 127;
+}
+
+static int cell_says(char *what, char *hash)
+{
+    char *words[] = {"cell", what, hash};
+
+    return in_ns(world.cell_ns[0], python, words);
+}
+
+static void wait_file(const char *name)
+{
+    char path[64];
+    struct stat st;
+    int i;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    for (i = 0; i < 1000 && stat(path, &st) < 0; i++)
+        host_turn(10);
+    assert_int_equal(stat(path, &st), 0);
+}
+
+static void write_pem(const struct cella_attached *at)
+{
+    char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/cell-ca.pem", dir);
+    f = fopen(path, "we");
+    assert_non_null(f);
+    assert_int_equal(fwrite(at->ca_pem.ptr, 1, at->ca_pem.len, f), at->ca_pem.len);
+    fclose(f);
+}
+
+static double ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void test_through(void **state)
+{
+    /* sha256 of VALUE: the server says what it got without saying it */
+    static char hash[] = VALUE_SHA256;
+    static char roots[64];
+    struct cella_attached at = blank();
+    char *words[] = {"serve", NULL, NULL}, *hold[] = {"cell", "hold", NULL}, msg[1024] = "";
+    pid_t server, holding;
+    double before;
+    void *cell;
+    size_t i;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    server = spawn_in_ns(world.uplink_ns, python, words);
+    wait_file("ready");
+    snprintf(roots, sizeof(roots), "%s/root.pem", dir);
+    world.resolvers = "198.51.100.7:5355";
+    world.upstream_ca = roots;
+    cell = attach_cell(0, THROUGH, &at);
+    write_pem(&at);
+    forget_events();
+    assert_int_equal(cell_says("key", hash), 0);
+    assert_int_equal(cell_says("denied", NULL), 0);
+    assert_int_equal(cell_says("cut", NULL), 0);
+    host_turn(200);
+    assert_string_equal(find_event("net.deny", "method_path", "203.0.113.11", 8443)->name,
+                        "api.example.com");
+    assert_string_equal(find_event("net.allow", "", "203.0.113.11", 8443)->rule, "api");
+    assert_true(find_event("net.flow", "", "203.0.113.11", 8443)->tx > 100);
+    for (i = 0; i < world.n_seen; i++)
+        assert_null(memmem(&world.seen[i], sizeof(world.seen[i]), VALUE, strlen(VALUE)));
+    holding = spawn_in_ns(world.cell_ns[0], python, hold);
+    wait_file("holding");
+    before = ms();
+    assert_int_equal(apply(cell, "{}", 2, msg), 0);
+    assert_int_equal(wait_child(holding), 0);
+    assert_true(ms() - before < 1500); /* the interpreter's end included */
+    assert_int_equal(killed, 1);
+    world.ops->detach(cell);
+    kill(server, SIGKILL);
+    wait_child(server);
+    world.resolvers = world.upstream_ca = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_where_needed),      cmocka_unit_test(test_later),
         cmocka_unit_test(test_refused_without_secret), cmocka_unit_test(test_death),
-        cmocka_unit_test(test_not_to_be_read),
+        cmocka_unit_test(test_not_to_be_read),         cmocka_unit_test(test_through),
     };
     int r;
 

@@ -384,12 +384,13 @@ void *attach_cell(int i, const char *document, struct cella_attached *ret)
                                   .name = "test",
                                   .document = {document, strlen(document)},
                                   .generation = 1};
-    struct cella_option_value value = {.name = "resolvers",
-                                       .str = world.resolvers ? world.resolvers : "none"};
+    struct cella_option_value value[] = {
+        {.name = "resolvers", .str = world.resolvers ? world.resolvers : "none"},
+        {.name = "upstream-ca", .str = world.upstream_ca ? world.upstream_ca : ""}};
     struct cella_options options = {.hdr = CELLA_HDR_INIT(struct cella_options, CELLA_KIND_OPTIONS),
-                                    .values = &value,
-                                    .n_values = 1,
-                                    .value_stride = sizeof(value)};
+                                    .values = value,
+                                    .n_values = 2,
+                                    .value_stride = sizeof(value[0])};
     struct cella_attach at = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
                               .cell_id = i ? "bbbbbbbbbbbb" : "aaaaaaaaaaaa",
                               .scratch = "/tmp",

@@ -36,8 +36,9 @@ struct world {
     struct seen seen[8192];
     size_t n_seen;
     int emit_result;
-    const char *setup;     /* instead of the built cella-gate-setup */
-    const char *resolvers; /* option of the enforcer; NULL = none */
+    const char *setup;       /* instead of the built cella-gate-setup */
+    const char *resolvers;   /* option of the enforcer; NULL = none */
+    const char *upstream_ca; /* likewise */
     struct cella_host host;
     const struct cella_enforcer_ops *ops;
 };
