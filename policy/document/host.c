@@ -115,9 +115,9 @@ static int labels(const char *host, size_t min, char why[DOCUMENT_WHY_MAX])
                                    "the full name");
 }
 
-static int wildcard(const char *host, int deny, char why[DOCUMENT_WHY_MAX])
+static int wildcard(const char *host, struct suffixes *suffixes, char why[DOCUMENT_WHY_MAX])
 {
-    int r = deny ? 0 : psl_suffix(host);
+    int r = suffixes ? suffixes_has(suffixes, host) : 0;
 
     if (r > 0)
         return bad(why,
@@ -130,8 +130,8 @@ static int wildcard(const char *host, int deny, char why[DOCUMENT_WHY_MAX])
     return 0;
 }
 
-int document_host(const char *text, int deny, int *ret_kind, const char **ret_host,
-                  char why[DOCUMENT_WHY_MAX])
+int host_read(const char *text, struct suffixes *suffixes, int *ret_kind, const char **ret_host,
+              char why[DOCUMENT_WHY_MAX])
 {
     int wild = !strncmp(text, "*.", 2);
     const char *host = text + (wild ? 2 : 0);
@@ -152,11 +152,21 @@ int document_host(const char *text, int deny, int *ret_kind, const char **ret_ho
     if (upper_case(text))
         return bad(why, "has upper-case letters; names are compared in lower case, so write them "
                         "so");
-    if (labels(host, wild ? 1 : 2, why) < 0 || (wild && wildcard(host, deny, why) < 0))
+    if (labels(host, wild ? 1 : 2, why) < 0 || (wild && wildcard(host, suffixes, why) < 0))
         return -EINVAL;
     if (!policy_host_valid(host, wild ? POLICY_SUFFIX : POLICY_EXACT))
         return bad(why, "is not a host name");
     *ret_kind = wild ? POLICY_SUFFIX : POLICY_EXACT;
     *ret_host = host;
     return 0;
+}
+
+int document_host(const char *text, int deny, int *ret_kind, const char **ret_host,
+                  char why[DOCUMENT_WHY_MAX])
+{
+    struct suffixes suffixes = {0};
+    int r = host_read(text, deny ? NULL : &suffixes, ret_kind, ret_host, why);
+
+    suffixes_fini(&suffixes);
+    return r;
 }

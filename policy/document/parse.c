@@ -8,9 +8,12 @@
  * member is known or refused, every number has a range, every array a limit, and nothing has a
  * default that opens anything. Threads: none; no state outlives a call.
  */
+#include <malloc.h>
 #include <stdarg.h>
 
 #include "parse_int.h"
+
+#define TRIM_BYTES 65536u
 
 /* -------------------------------------------------------------- complaints */
 
@@ -343,7 +346,11 @@ int document_parse(const char *file, const char *text, size_t len, struct docume
         return e;
     e = read_root(&r, json.root, &d);
     seen_clear(&r);
+    suffixes_fini(&r.suffixes);
     json_at_fini(&json);
+    if (len > TRIM_BYTES)
+        malloc_trim(
+            0); /* the tree of a large text is ten times its size, and a warden lives long */
     if (e < 0) {
         document_fini(&d);
         return e;

@@ -10,10 +10,21 @@
 #ifndef CELLA_DOCUMENT_PARSE_INT_H
 #define CELLA_DOCUMENT_PARSE_INT_H
 
+#include <libpsl.h>
+
 #include "document.h"
 #include "json_at.h"
 
 struct seen; /* ids of the phase */
+
+/* The public suffix list, once it was needed; zeroed before. */
+struct suffixes {
+    void *lib;
+    psl_ctx_t *list;
+    __typeof__(&psl_is_public_suffix) is;
+    __typeof__(&psl_free) release;
+    int tried;
+};
 
 struct reader {
     const struct json_at *json;
@@ -21,6 +32,7 @@ struct reader {
     struct document *d;
     struct document_phase *phase;
     struct seen *seen;
+    struct suffixes suffixes;
     size_t rules_max;
     int deny;
     char at[512]; /* JSON pointer of the value being read */
@@ -58,9 +70,15 @@ int read_inject(struct reader *r, json_t *rule, struct policy_rule *out);
 int read_limits(struct reader *r, json_t *limits, struct policy_limits *out);
 int read_settings(struct reader *r, json_t *root);
 
+/* ---- host.c ---- */
+/* As document_host; suffixes NULL: a denial, which may name a public suffix. */
+int host_read(const char *text, struct suffixes *suffixes, int *ret_kind, const char **ret_host,
+              char why[DOCUMENT_WHY_MAX]);
+
 /* ---- psl.c ---- */
-/* 1: a public suffix; 0: not; -ENOENT: no list. */
-int psl_suffix(const char *name);
+/* 1: a public suffix; 0: not; -ENOENT: no list. Maps the list when first asked. */
+int suffixes_has(struct suffixes *s, const char *name);
+void suffixes_fini(struct suffixes *s);
 /* U-labels to A-labels; -ENOENT: not possible. */
 int idn_to_ascii(const char *name, char out[POLICY_NAME_MAX + 1]);
 

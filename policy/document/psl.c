@@ -4,38 +4,45 @@
 /*
  * psl - what the public suffix list and IDNA say about a name.
  *
- * Both libraries are mapped only while they are asked: together they cost a process up to 0.9 MB,
+ * Both libraries are mapped only while a document is read that needs them: together they cost a process up to 0.9 MB,
  * and a warden asks once, when a document with a wildcard is read. Without the list nothing is known
  * about a wildcard, and the caller refuses it. Threads: any.
  */
 #include <dlfcn.h>
 
 #include <idn2.h>
-#include <libpsl.h>
 
 #include "parse_int.h"
 
-int psl_suffix(const char *name)
+static void open_list(struct suffixes *s)
 {
-    void *lib = dlopen("libpsl.so.5", RTLD_NOW | RTLD_LOCAL);
     __typeof__(&psl_latest) latest = NULL;
-    __typeof__(&psl_is_public_suffix) is = NULL;
-    __typeof__(&psl_free) release = NULL;
-    psl_ctx_t *list;
-    int r = -ENOENT;
 
-    if (!lib)
-        return r;
-    *(void **)&latest = dlsym(lib, "psl_latest");
-    *(void **)&is = dlsym(lib, "psl_is_public_suffix");
-    *(void **)&release = dlsym(lib, "psl_free");
-    list = latest && is && release ? latest(NULL) : NULL;
-    if (list) {
-        r = is(list, name);
-        release(list);
-    }
-    dlclose(lib);
-    return r;
+    s->lib = dlopen("libpsl.so.5", RTLD_NOW | RTLD_LOCAL);
+    if (!s->lib)
+        return;
+    *(void **)&latest = dlsym(s->lib, "psl_latest");
+    *(void **)&s->is = dlsym(s->lib, "psl_is_public_suffix");
+    *(void **)&s->release = dlsym(s->lib, "psl_free");
+    if (latest && s->is && s->release)
+        s->list = latest(NULL);
+}
+
+int suffixes_has(struct suffixes *s, const char *name)
+{
+    if (!s->tried)
+        open_list(s);
+    s->tried = 1;
+    return s->list ? s->is(s->list, name) : -ENOENT;
+}
+
+void suffixes_fini(struct suffixes *s)
+{
+    if (s->list)
+        s->release(s->list);
+    if (s->lib)
+        dlclose(s->lib);
+    *s = (struct suffixes){0};
 }
 
 int idn_to_ascii(const char *name, char out[POLICY_NAME_MAX + 1])

@@ -105,7 +105,7 @@ static int rule_host(struct reader *r, const json_t *v, struct policy_rule *out)
         return reject(r, "host",
                       "expected a string such as \"api.example.com\" or "
                       "\"*.example.com\"");
-    if (document_host(json_string_value(v), r->deny, &kind, &host, why) < 0)
+    if (host_read(json_string_value(v), r->deny ? NULL : &r->suffixes, &kind, &host, why) < 0)
         return reject(r, "host", "%s", why);
     out->kind = (uint8_t)kind;
     out->host = keep_text(r, host);

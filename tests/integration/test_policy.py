@@ -2,9 +2,11 @@
 # SPDX-FileCopyrightText: The cella authors
 """cella policy: what check says of documents, and that show, set and phase do what they print."""
 import json
+import re
 
 import pytest
 
+from harness.cella import ROOT
 from harness.internet import ECHO
 
 RAW = {"id": "echo", "cidr": f"{ECHO}/32", "ports": [8080], "layer": "raw"}
@@ -53,6 +55,15 @@ def test_check_complains_with_the_place(cella, document):
     cella("policy", "check", "/nonexistent.json").one_line(125, "nonexistent")
     cella("policy", "frobnicate", "x").one_line(125, "check.show.set.phase")
     cella("policy", "set", "x").one_line(125, "expected: cella policy set")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("page", ["policy-document.md", "policy-guide.md"])
+def test_documents_of_the_documentation_are_accepted(cella, document, page):
+    found = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / page).read_text(), re.S)
+    assert found
+    for text in found:
+        cella("policy", "check", document(text)).ok()
 
 
 @pytest.mark.quick

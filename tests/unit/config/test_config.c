@@ -144,6 +144,8 @@ static const struct bad bads[] = {
      "\"web\"?"},
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"policy\": \"install\"}}}",
      "D/cella.json:1:59: /classes/c/policy: \"install\" is not one of none, deny"},
+    {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"ceiling\": \"none\"}}}",
+     "D/cella.json:1:60: /classes/c/ceiling: \"none\" is not one of deny"},
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"policy\": null}}}",
      "D/cella.json:1:59: /classes/c/policy: expected a string, got null"},
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"image\": \"\"}}}",
