@@ -51,6 +51,27 @@ static void deny_ipv6(struct gate *g, const struct packet *p)
     gate_deny(g, 0, 0, 0, REASON_IPV6_CLOSED, NULL, text, 0);
 }
 
+/* A packet for an address that stands for a name, on a port that no rule of the kernel has open. 0: it is
+   no such address. */
+static int deny_named(struct gate *g, const struct packet *p)
+{
+    const struct name *n = is_synthetic(p->dst) ? name_at(p->dst) : NULL;
+    enum policy_proto proto = p->proto == IPPROTO_UDP ? POLICY_UDP : POLICY_TCP;
+    const struct policy_rule *r = NULL;
+    uint32_t reason;
+
+    if (!n || p->src != slot_cell(g->slot))
+        return 0;
+    reason = p->fragment || (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP)
+                 ? REASON_PROTO_BLOCKED
+                 : name_check(g, name_text(n), p->dport, proto, &r);
+    if (reason == REASON_NONE) /* allowed by now, was not when the packet came */
+        reason = REASON_POLICY_CHANGED;
+    gate_deny(g, p->proto, p->dst, p->dport, reason, r && reason == REASON_DENY_RULE ? r->id : NULL,
+              name_text(n), 0);
+    return 1;
+}
+
 static void deny_packet(struct gate *g, const struct packet *p)
 {
     const struct policy_entry *e = NULL;
@@ -61,6 +82,8 @@ static void deny_packet(struct gate *g, const struct packet *p)
         return;
     }
     if (p->proto == IPPROTO_TCP && p->syn && retransmitted(p))
+        return;
+    if (deny_named(g, p))
         return;
     if (p->src != slot_cell(g->slot))
         reason = REASON_SOURCE_SPOOFED;

@@ -17,11 +17,13 @@
 #include "flow.h"
 
 #define PIPE_BYTES (256 * 1024)
+#define SMALL_BYTES (32 * 1024)
 #define PIPES_KEPT 8u
+#define PIPES_LARGE 32u /* of the cell at a time; the rest of 2 * FLOWS_MAX is small */
 #define PUMP_ROUNDS 8
 
 static struct pipes kept[PIPES_KEPT];
-static unsigned n_kept;
+static unsigned n_kept, n_large;
 
 static int pipe_take(struct pipes *p)
 {
@@ -31,7 +33,9 @@ static int pipe_take(struct pipes *p)
     }
     if (pipe2(p->fd, O_CLOEXEC | O_NONBLOCK) < 0)
         return -errno;
-    fcntl(p->fd[0], F_SETPIPE_SZ, PIPE_BYTES); /* the default size does too */
+    p->large = n_large < PIPES_LARGE;
+    n_large += (unsigned)p->large;
+    fcntl(p->fd[0], F_SETPIPE_SZ, p->large ? PIPE_BYTES : SMALL_BYTES); /* the default does too */
     return 0;
 }
 
@@ -39,11 +43,12 @@ static void pipe_give(struct pipes *p, int empty)
 {
     if (p->fd[0] < 0)
         return;
-    if (empty && n_kept < PIPES_KEPT) {
+    if (empty && p->large && n_kept < PIPES_KEPT) {
         kept[n_kept++] = *p;
     } else {
         close(p->fd[0]);
         close(p->fd[1]);
+        n_large -= (unsigned)p->large;
     }
     p->fd[0] = p->fd[1] = -1;
 }

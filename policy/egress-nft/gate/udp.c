@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
+#include <netinet/ip_icmp.h>
 #include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,8 @@ struct assoc {
 };
 
 static struct assoc *assocs, *dead;
+
+static void prohibit(struct gate *g, const struct assoc *a);
 
 /* ------------------------------------------------------------------ events */
 
@@ -95,6 +98,8 @@ static void end(struct gate *g, struct assoc *a, uint32_t reason)
         tell(g, a, CTL_FLOW, reason);
     else if (reason != REASON_NONE)
         tell(g, a, CTL_DENY, reason);
+    if (reason != REASON_NONE)
+        prohibit(g, a);
     watch_del(g, &a->up);
     if (a->up.fd >= 0)
         close(a->up.fd);
@@ -146,6 +151,41 @@ static void to_cell(struct gate *g, const struct assoc *a, uint8_t *p, size_t n)
         udp.check = 0xffff;
     memcpy(p + sizeof(ip), &udp, sizeof(udp));
     sendto(g->raw_fd, p, HEADERS + n, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&to,
+           sizeof(to));
+}
+
+/* "Administratively prohibited", as the kernel rules answer what they refuse. */
+static void prohibit(struct gate *g, const struct assoc *a)
+{
+    struct {
+        struct iphdr ip;
+        struct icmphdr icmp;
+        struct iphdr of_ip;
+        struct udphdr of_udp;
+    } p = {.ip = {.version = 4,
+                  .ihl = 5,
+                  .ttl = 64,
+                  .protocol = IPPROTO_ICMP,
+                  .tot_len = htons(sizeof(p)),
+                  .saddr = htonl(slot_gateway(g->slot)),
+                  .daddr = htonl(slot_cell(g->slot))},
+           .icmp = {.type = ICMP_DEST_UNREACH, .code = ICMP_PKT_FILTERED},
+           .of_ip = {.version = 4,
+                     .ihl = 5,
+                     .ttl = 64,
+                     .protocol = IPPROTO_UDP,
+                     .tot_len = htons(HEADERS),
+                     .saddr = htonl(slot_cell(g->slot)),
+                     .daddr = htonl(a->asked)},
+           .of_udp = {.source = htons(a->sport),
+                      .dest = htons(a->port),
+                      .len = htons(sizeof(struct udphdr))}};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr = {p.ip.daddr}};
+
+    p.of_ip.check = checksum(&p.of_ip, sizeof(p.of_ip), 0);
+    p.icmp.checksum = checksum(&p.icmp, sizeof(p) - sizeof(p.ip), 0);
+    p.ip.check = checksum(&p.ip, sizeof(p.ip), 0);
+    sendto(g->raw_fd, &p, sizeof(p), MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&to,
            sizeof(to));
 }
 
