@@ -3,7 +3,7 @@
 
 /*
  * shown - the one directory of the broker that a cell sees, read-only, as /run/cella: ca.pem (the authority of its gate,
- * when there is one), ca-bundle.pem (what its image trusts, and that) and denials (denials.c). The bundle is also
+ * when there is one), ca-bundle.pem (what its image trusts, and that), cacerts (the same for Java) and denials (denials.c). The bundle is also
  * mounted over every bundle that the image has, for programs that read no environment.
  *
  * Being one mount of a directory, nothing in /run/cella can be replaced from inside, although /run is the cell's to
@@ -48,7 +48,9 @@ static int tell(struct warden *w, int certificates, const struct trust_bundle *b
     size_t i;
 
     for (i = 0; i < b->n_places; i++)
-        buf_addf(&places, "%s%s", i ? "," : "", b->places[i]);
+        buf_addf(&places, "%s%s", places.len ? "," : "", b->places[i]);
+    for (i = 0; i < b->n_keystores; i++)
+        buf_addf(&places, "%s%s", places.len ? "," : "", b->keystores[i]);
     env_kept(w, &kept);
     if (kept.len)
         warden_log(w, CELLA_LOG_WARN, "trust",
@@ -60,17 +62,17 @@ static int tell(struct warden *w, int certificates, const struct trust_bundle *b
                         places.len ? places.ptr : NULL, "s:kept", kept.len ? kept.ptr : NULL, NULL);
 }
 
-/* Strings of the mounts, valid as long as the cell. */
-static int mounts_add(struct warden *w, const struct trust_bundle *b, struct cella_mount *mounts,
-                      uint32_t *n)
+/* `file` of the directory over each of the image's. The strings are valid as long as the cell. */
+static int mounts_over(struct warden *w, const char *file, char source[720],
+                       const char *const *places, size_t n_places, struct cella_mount *mounts,
+                       uint32_t *n)
 {
     size_t i;
 
-    if (snprintf(w->trust_source, sizeof(w->trust_source), "%s/ca-bundle.pem", w->shown_source) >=
-        (int)sizeof(w->trust_source))
+    if (snprintf(source, 720, "%s/%s", w->shown_source, file) >= 720)
         return -ENAMETOOLONG;
-    for (i = 0; i < b->n_places; i++)
-        mounts[(*n)++] = (struct cella_mount){w->trust_source, b->places[i], CELLA_MOUNT_BIND,
+    for (i = 0; i < n_places; i++)
+        mounts[(*n)++] = (struct cella_mount){source, places[i], CELLA_MOUNT_BIND,
                                               CELLA_MOUNT_FILE | CELLA_MOUNT_IMAGE, 0};
     return 0;
 }
@@ -93,7 +95,11 @@ static int ca_wire(struct warden *w, int dir, struct cella_mount *mounts, uint32
     r = file_shown(dir, "ca.pem", ca->ptr, ca->len, err);
     if (r == 0)
         r = file_shown(dir, "ca-bundle.pem", b.text.ptr, b.text.len, err);
-    if (r == 0 && mounts_add(w, &b, mounts, n) < 0)
+    if (r == 0 && b.n_keystores)
+        r = file_shown(dir, "cacerts", b.keystore.ptr, b.keystore.len, err);
+    if (r == 0 &&
+        (mounts_over(w, "ca-bundle.pem", w->trust_source, b.places, b.n_places, mounts, n) < 0 ||
+         mounts_over(w, "cacerts", w->keystore_source, b.keystores, b.n_keystores, mounts, n) < 0))
         r = fail(err, -ENAMETOOLONG, "%s: the path is too long", w->shown_source);
     if (r == 0)
         r = tell(w, count, &b, err);

@@ -26,6 +26,15 @@ static const char *const bundle_paths[] = {
 };
 _Static_assert(ARRAY_LEN(bundle_paths) <= TRUST_PLACES_MAX, "a place per path");
 
+/* Where Java runtimes keep theirs. */
+static const char *const keystore_paths[] = {
+    "/etc/ssl/certs/java/cacerts",              /* Debian, Ubuntu, Alpine */
+    "/etc/pki/ca-trust/extracted/java/cacerts", /* Fedora, RHEL */
+    "/etc/pki/java/cacerts",                    /* the same, older */
+    "/opt/java/openjdk/lib/security/cacerts",   /* images of Eclipse Temurin */
+};
+_Static_assert(ARRAY_LEN(keystore_paths) <= TRUST_KEYSTORES_MAX, "a place per path");
+
 #define BUNDLE TRUST_BUNDLE_PATH
 #define ALONE TRUST_ALONE_PATH
 
@@ -133,7 +142,7 @@ int trust_image_open(const struct image *img, const char *path)
     return S_ISREG(st.st_mode) ? steal_fd(&fd) : -EINVAL;
 }
 
-static int bundle_read(int path_fd, const char *path, struct buf *ret, struct cella_error *err)
+static int own_read(int path_fd, const char *path, struct buf *ret, struct cella_error *err)
 {
     auto_free char *text = NULL;
     char link[64];
@@ -146,38 +155,69 @@ static int bundle_read(int path_fd, const char *path, struct buf *ret, struct ce
         return fail(err, r, "the image's certificates, %s: %s", path,
                     r == -EFBIG ? "the file is longer than 4 MiB" : strerror(-r));
     buf_add(ret, text, len);
-    if (len && text[len - 1] != '\n')
-        buf_add(ret, "\n", 1);
     return 0;
+}
+
+/* Those of `paths` that the image has, each file once: a mount over one name covers all. The first is read. */
+static int places_find(const struct image *img, const char *const *paths, size_t n_paths,
+                       const char **places, size_t *ret_n, struct buf *ret, struct cella_error *err)
+{
+    struct stat seen[TRUST_PLACES_MAX];
+    size_t i, k, n = 0;
+    int r = 0;
+
+    for (i = 0; r == 0 && i < n_paths; i++) {
+        auto_close int fd = trust_image_open(img, paths[i]);
+        if (fd < 0 || fstat(fd, &seen[n]) < 0)
+            continue;
+        for (k = 0; k < n && (seen[k].st_dev != seen[n].st_dev || seen[k].st_ino != seen[n].st_ino);
+             k++)
+            ;
+        if (k < n)
+            continue;
+        if (!n)
+            r = own_read(fd, paths[i], ret, err);
+        places[n++] = paths[i];
+    }
+    *ret_n = n;
+    return r;
+}
+
+static void line_end(struct buf *b)
+{
+    if (b->len && b->ptr[b->len - 1] != '\n')
+        buf_add(b, "\n", 1);
+}
+
+static int keystore_build(const struct image *img, const char *ca, size_t len,
+                          struct trust_bundle *b, struct cella_error *err)
+{
+    auto_buf struct buf old = BUF_INIT;
+    int r = places_find(img, keystore_paths, ARRAY_LEN(keystore_paths), b->keystores,
+                        &b->n_keystores, &old, err);
+
+    if (r == 0 && b->n_keystores &&
+        trust_keystore(old.ptr, old.len, b->text.ptr, b->text.len, ca, len, wall_ns() / 1000000u,
+                       &b->keystore) < 0)
+        r = -ENOMEM;
+    return r;
 }
 
 int trust_bundle_build(const struct image *img, const char *ca, size_t len,
                        struct trust_bundle *ret, struct cella_error *err)
 {
-    struct trust_bundle b = {.text = BUF_INIT};
-    struct stat seen[TRUST_PLACES_MAX];
-    size_t i, k;
-    int r = 0;
+    struct trust_bundle b = {.text = BUF_INIT, .keystore = BUF_INIT};
+    int r = places_find(img, bundle_paths, ARRAY_LEN(bundle_paths), b.places, &b.n_places, &b.text,
+                        err);
 
-    for (i = 0; r == 0 && i < ARRAY_LEN(bundle_paths); i++) {
-        auto_close int fd = trust_image_open(img, bundle_paths[i]);
-        if (fd < 0 || fstat(fd, &seen[b.n_places]) < 0)
-            continue;
-        for (k = 0; k < b.n_places && (seen[k].st_dev != seen[b.n_places].st_dev ||
-                                       seen[k].st_ino != seen[b.n_places].st_ino);
-             k++)
-            ;
-        if (k < b.n_places)
-            continue; /* another name of one that is known: a mount over one covers both */
-        if (!b.from)
-            r = bundle_read(fd, bundle_paths[i], &b.text, err);
-        b.from = b.from ? b.from : bundle_paths[i];
-        b.places[b.n_places++] = bundle_paths[i];
+    if (r == 0) {
+        b.from = b.n_places ? b.places[0] : NULL;
+        line_end(&b.text);
+        buf_add(&b.text, ca, len);
+        line_end(&b.text);
+        r = keystore_build(img, ca, len, &b, err);
     }
-    buf_add(&b.text, ca, len);
-    if (len && ca[len - 1] != '\n')
-        buf_add(&b.text, "\n", 1);
-    if (r == 0 && b.text.oom)
+    if (b.text.oom || b.keystore.oom)
         r = fail(err, -ENOMEM, "certificates: out of memory");
     if (r < 0)
         trust_bundle_fini(&b);
@@ -189,4 +229,5 @@ int trust_bundle_build(const struct image *img, const char *ca, size_t len,
 void trust_bundle_fini(struct trust_bundle *b)
 {
     buf_fini(&b->text);
+    buf_fini(&b->keystore);
 }

@@ -13,6 +13,7 @@
 #define TRUST_ALONE_PATH SHOWN_TARGET "/ca.pem"
 #define TRUST_BUNDLE_MAX (4u << 20) /* bytes of an image's own bundle */
 #define TRUST_PLACES_MAX 8u
+#define TRUST_KEYSTORES_MAX 4u
 
 /* How many certificates the text holds. -EINVAL and *ret_why when it holds anything else: a key,
    another PEM object, text that no reader of certificates expects. */
@@ -27,10 +28,18 @@ struct trust_bundle {
     const char *from; /* the place it was read from; NULL = the image has none */
     const char *places[TRUST_PLACES_MAX]; /* existing bundles of the image, each file once */
     size_t n_places;
+    struct buf keystore; /* for Java: empty when the image has none at a known place */
+    const char *keystores[TRUST_KEYSTORES_MAX];
+    size_t n_keystores;
 };
 int trust_bundle_build(const struct image *img, const char *ca, size_t len,
                        struct trust_bundle *ret, struct cella_error *err);
 void trust_bundle_fini(struct trust_bundle *b);
+
+/* keystore.c - appends a JKS truststore to ret: `old` with the authority added when it is a JKS, else the certificates of
+   `bundle` (which has the authority). How many certificates, or -ENOMEM. */
+int trust_keystore(const void *old, size_t old_len, const char *bundle, size_t bundle_len,
+                   const char *ca, size_t ca_len, uint64_t wall_ms, struct buf *ret);
 
 /* The environment of commands in a cell that trusts a CA: i-th "NAME=VALUE", or NULL. */
 const char *trust_env(size_t i);

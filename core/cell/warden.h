@@ -93,7 +93,8 @@ struct warden {
 
     int trust_on; /* the cell trusts the enforcer's authority */
     struct denials denials;
-    char shown_source[700], trust_source[720]; /* host paths of what trust.c mounts */
+    char shown_source[700], trust_source[720],
+        keystore_source[720]; /* host paths of what trust.c mounts */
 
     struct sink_slot *sinks;
     size_t n_sinks;
@@ -188,7 +189,7 @@ int64_t secret_value(struct warden *w, const char *name, const char *purpose, ch
 
 /* shown.c */
 #define SHOWN_DIR "shown" /* in the cell's directory */
-#define SHOWN_MOUNTS_MAX 9u
+#define SHOWN_MOUNTS_MAX 13u
 /* Adds at most SHOWN_MOUNTS_MAX mounts, whose strings are the warden's. */
 int shown_mounts(struct warden *w, struct cella_mount *mounts, uint32_t *n,
                  struct cella_error *err);

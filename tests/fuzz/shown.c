@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* What a cell is shown. An even first byte: the rest as PEM; what passes holds no key. An odd one: the rest as the fields of an
-   event; the line is one JSON object, whatever they are. */
+/* What a cell is shown, by the first byte: the rest as PEM, what passes holds no key; the rest as the fields of an event, the
+   line is one JSON object whatever they are; the rest as an image's keystore and bundle. */
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -53,13 +53,27 @@ static void line(const char *text, size_t len)
     denials_close(&d);
 }
 
+static void keystore(const char *text, size_t len)
+{
+    struct buf ks = BUF_INIT;
+    size_t half = len / 2;
+
+    if (trust_keystore(text, half, text + half, len - half, text + half, len - half, len, &ks) <
+            0 ||
+        ks.len < 32)
+        abort();
+    buf_fini(&ks);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1)
         return 0;
-    if (data[0] & 1)
+    if (data[0] % 3 == 0)
+        pem((const char *)data + 1, size - 1);
+    else if (data[0] % 3 == 1)
         line((const char *)data + 1, size - 1);
     else
-        pem((const char *)data + 1, size - 1);
+        keystore((const char *)data + 1, size - 1);
     return 0;
 }

@@ -29,6 +29,10 @@ s.socket = c.wrap_socket(s.socket, server_side=True)
 print('ready', flush=True); s.serve_forever()"""
 
 NODE = """fetch(process.argv[1]).then(r => r.text()).then(console.log, e => { console.log(e.cause.code); process.exit(1) })"""
+JAVA = """public class F { public static void main(String[] a) throws Exception {
+var request = java.net.http.HttpRequest.newBuilder(java.net.URI.create(a[0])).build();
+var text = java.net.http.HttpResponse.BodyHandlers.ofString();
+System.out.println(java.net.http.HttpClient.newHttpClient().send(request, text).body()); } }"""
 PYTHON = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 # Each prints something and ends with 0 only when the server's certificate has been verified.
 CLIENTS = {
@@ -37,6 +41,7 @@ CLIENTS = {
     "node": ["node", "-e", NODE, "URL"],
     "openssl": ["openssl", "s_client", "-connect", f"localhost:{PORT}", "-verify_return_error", "-brief"],
     "wget": ["wget", "-qO-", "URL"],
+    "java": ["sh", "-c", f"cat > /tmp/F.java <<'E'\n{JAVA}\nE\njava -Xshare:auto -XX:TieredStopAtLevel=1 /tmp/F.java URL"],
     "git": ["git", "ls-remote", "URL/x.git"],  # the server's answer is an empty list to it
 }
 
@@ -119,6 +124,14 @@ def test_the_images_own_trust_stays(session_cella, cells):
     bare = ["env", "-i", "curl", "-sS", f"https://localhost:{PORT}"]
     assert session_cella("exec", cell, "--", *bare).ok().text == "ok"
     assert session_cella("exec", plain, "--", *bare).status == 60
+
+
+def test_javas_own_trust_stays(session_cella, cells):
+    if not shutil.which("keytool"):
+        pytest.skip("keytool is not on this host")
+    listed = ["sh", "-c", "echo | keytool -list -cacerts 2>/dev/null | grep -c trustedCertEntry"]
+    before, after = (int(session_cella("exec", cells(t, "ours"), "--", *listed).ok().text) for t in (False, True))
+    assert after == before + 1 > 10
 
 
 @pytest.mark.quick

@@ -13,6 +13,7 @@
 #undef fail /* util.h has its own */
 
 #include <jansson.h>
+#include <sodium.h>
 
 #include "denials.h"
 #include "trust.h"
@@ -252,6 +253,85 @@ static void test_image_mounts(void **state)
     bundle_is(CERT("Y292ZXJlZA==") CA, DEBIAN, 1);
 }
 
+/* ---- Java ---- */
+
+/* A SEQUENCE of 128 bytes with its head, as base64. */
+static const char *der_cert(uint8_t fill)
+{
+    static char text[400];
+    uint8_t der[131] = {0x30, 0x81, 0x80};
+    char b64[200];
+
+    memset(der + 3, fill, 128);
+    sodium_bin2base64(b64, sizeof(b64), der, sizeof(der), sodium_base64_VARIANT_ORIGINAL);
+    snprintf(text, sizeof(text), "%.60s\n%.60s\n%s", b64, b64 + 60, b64 + 120);
+    {
+        static char pem[512];
+        snprintf(pem, sizeof(pem), CERT("%s"), text);
+        return pem;
+    }
+}
+
+static uint32_t count_of(const struct buf *b)
+{
+    const uint8_t *p = (const uint8_t *)b->ptr;
+
+    assert_true(b->len >= 32);
+    assert_memory_equal(p, "\xfe\xed\xfe\xed\0\0\0\2", 8);
+    return (uint32_t)p[8] << 24 | (uint32_t)p[9] << 16 | (uint32_t)p[10] << 8 | p[11];
+}
+
+#define ENTRY(alias_len) (4 + 2 + (alias_len) + 8 + 2 + 5 + 4 + 131)
+
+static void test_keystore(void **state)
+{
+    auto_buf struct buf ks = BUF_INIT, more = BUF_INIT, other = BUF_INIT;
+    char bundle_text[2048], ca[600];
+
+    (void)state;
+    snprintf(ca, sizeof(ca), "%s", der_cert(7));
+    snprintf(bundle_text, sizeof(bundle_text), "# a comment\n%s" CERT("bm8gREVS") CERT("!!!!") "%s",
+             der_cert(1), ca);
+    assert_int_equal(trust_keystore("PKCS12", 6, bundle_text, strlen(bundle_text), ca, strlen(ca),
+                                    0x123456789a, &ks),
+                     2);
+    assert_int_equal(count_of(&ks), 2); /* what is no certificate was passed over */
+    assert_int_equal(ks.len, 12 + 2 * ENTRY(7) + 20);
+    assert_memory_equal(ks.ptr + 12, "\0\0\0\2\0\7cella-0\0\0\0\x12\x34\x56\x78\x9a\0\5X.509", 28);
+    assert_memory_equal(ks.ptr + 12 + 28, "\0\0\0\x83\x30\x81\x80\1", 8);
+    /* its own entries stay, the authority is one more, the bundle is not asked */
+    assert_int_equal(
+        trust_keystore(ks.ptr, ks.len, bundle_text, strlen(bundle_text), ca, strlen(ca), 0, &more),
+        3);
+    assert_int_equal(count_of(&more), 3);
+    assert_int_equal(more.len, 12 + 3 * ENTRY(7) + 20);
+    assert_memory_equal(more.ptr + 12, ks.ptr + 12, 2 * ENTRY(7));
+    /* too short to be one */
+    assert_int_equal(trust_keystore(ks.ptr, 31, ca, strlen(ca), ca, strlen(ca), 0, &other), 1);
+    assert_int_equal(other.len, 12 + ENTRY(7) + 20);
+}
+
+static void test_keystore_of_image(void **state)
+{
+    static const char path[] = "/etc/ssl/certs/java/cacerts";
+
+    (void)state;
+    puts_(DEBIAN, der_cert(1));
+    assert_int_equal(build(), 0);
+    assert_int_equal(bundle.n_keystores, 0);
+    assert_int_equal(bundle.keystore.len, 0);
+    puts_(path, "whatever");
+    parents("/etc/pki/java/x");
+    assert_int_equal(symlink(path, in_image("/etc/pki/java/cacerts")), 0);
+    assert_int_equal(build(), 0);
+    assert_int_equal(bundle.n_keystores, 1);
+    assert_string_equal(bundle.keystores[0], path);
+    assert_int_equal(count_of(&bundle.keystore), 1); /* CA of this test is no certificate */
+    assert_int_equal(truncate(in_image(path), TRUST_BUNDLE_MAX + 1), 0);
+    assert_int_equal(build(), -EFBIG);
+    assert_non_null(strstr(eb.text, path));
+}
+
 /* Replacing variables get everything, additive ones the CA. */
 static void test_environment(void **state)
 {
@@ -414,6 +494,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_links, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_image, setup, teardown),
         cmocka_unit_test_setup_teardown(test_image_mounts, setup, teardown),
+        cmocka_unit_test(test_keystore),
+        cmocka_unit_test_setup_teardown(test_keystore_of_image, setup, teardown),
         cmocka_unit_test_setup_teardown(test_denials, denials_setup, denials_teardown),
         cmocka_unit_test_setup_teardown(test_denials_bound, denials_setup, denials_teardown),
         cmocka_unit_test_setup_teardown(test_denials_off, denials_setup, denials_teardown),
