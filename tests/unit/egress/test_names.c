@@ -71,6 +71,7 @@ static const struct {
     {"mixed.test.example", {"10.1.2.3", "203.0.113.10"}},
     {"denied.test.example", {"203.0.113.66"}},
     {"silent.test.example", {"203.0.113.10"}},
+    {"cut.test.example", {"203.0.113.10"}},
 };
 
 /* Text of the question, lower case, and its end. */
@@ -120,6 +121,8 @@ static size_t zone_answer(const uint8_t *q, size_t n, uint8_t *out)
         }
     if (!out[7])
         out[3] |= 3;
+    if (!strcmp(name, "cut.test.example"))
+        out[2] |= 2; /* ask again over TCP */
     return at;
 }
 
@@ -140,6 +143,33 @@ static int serve_dns(void *arg)
         n = (ssize_t)zone_answer(q, (size_t)n, out);
         if (strcmp(shared->last, "silent.test.example") != 0)
             sendto(fd, out, (size_t)n, 0, (struct sockaddr *)&a, len);
+    }
+}
+
+/* The same over TCP, for answers that were cut. */
+static int serve_dns_tcp(void *arg)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(5353)};
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 8) < 0 ||
+        write(*(int *)arg, "x", 1) != 1)
+        return 1;
+    for (;;) {
+        uint8_t q[1500], out[1502];
+        int c = accept(fd, NULL, NULL);
+        ssize_t n = recv(c, q, sizeof(q), 0);
+        size_t len;
+        if (n > 19) {
+            len = zone_answer(q + 2, (size_t)n - 2, out + 2);
+            out[4] &= (uint8_t)~2; /* whole */
+            out[0] = (uint8_t)(len >> 8);
+            out[1] = (uint8_t)len;
+            send(c, out, len + 2, 0);
+            recv(c, q, 1, 0);
+        }
+        close(c);
     }
 }
 
@@ -205,7 +235,7 @@ static int serve_tls(void *arg)
     }
 }
 
-static pid_t servers[3];
+static pid_t servers[4];
 
 static void start_server(int i, int (*fn)(void *))
 {
@@ -433,6 +463,7 @@ static const char WIDE[] = "{\"version\":1,\"allow\":["
     RAW("mixed", "mixed.test.example", "80") ","
     RAW("flip", "flip.test.example", "80") ","
     RAW("silent", "silent.test.example", "80") ","
+    RAW("cut", "cut.test.example", "80") ","
     RAW("nx", "nx.test.example", "80") "]}";
 /* clang-format on */
 
@@ -611,6 +642,8 @@ static void test_raw(void **state)
     assert_true(echoed(addr, 80, "again", 5, 0)); /* from the cache of the name */
     assert_int_equal(shared->queries, 1);
     assert_int_equal(world.sinks->conns, conns + 2);
+    assert_true(echoed(address_of("cut.test.example"), 80, "x", 1, 0)); /* resolved over TCP */
+    conns++;
     /* a port that this name does not have, but another rule has: the gate decides */
     assert_int_equal(talk(address_of("a.wild.example"), 7000, "x", 1, 0), ECONNRESET);
     assert_non_null(event("net.deny", "no_rule", "a.wild.example"));
@@ -1229,6 +1262,7 @@ static int up(void **state)
     start_server(0, serve_dns);
     start_server(1, serve_udp);
     start_server(2, serve_tls);
+    start_server(3, serve_dns_tcp);
     return 0;
 }
 
@@ -1237,7 +1271,7 @@ static int down(void **state)
     size_t i;
 
     (void)state;
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 4; i++) {
         kill(servers[i], SIGKILL);
         waitpid(servers[i], NULL, 0);
     }
