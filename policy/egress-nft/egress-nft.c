@@ -323,6 +323,20 @@ static int egress_apply(void *self, const struct cella_policy *policy, struct ce
     return r;
 }
 
+/* To the phase in force: a secret has changed. Another phase must not fail for want of one: its requests are
+   refused then. */
+static int phase_secrets(struct egress *e, int must, struct cella_error *err)
+{
+    struct errbuf eb;
+    int r = intercept_ready(e, &e->document, &e->table, must ? err : errbuf_init(&eb));
+
+    if (r == 0 || must)
+        return r;
+    e->host->log(e->host->ctx, CELLA_LOG_WARN, "egress-nft",
+                 "%s: %s; requests of that rule are refused", e->cell_id, eb.text);
+    return 0;
+}
+
 static int egress_phase(void *self, const char *phase, uint64_t generation,
                         struct cella_applied *ret, struct cella_error *err)
 {
@@ -342,9 +356,8 @@ static int egress_phase(void *self, const char *phase, uint64_t generation,
                          &t, err);
     if (r < 0)
         return r;
-    /* To the phase in force: a secret has changed. Another phase must not fail for want of one. */
-    if (e->link != CELLA_LINK_NONE && (size_t)to == e->phase)
-        r = intercept_ready(e, &e->document, &e->table, err);
+    if (e->link != CELLA_LINK_NONE)
+        r = phase_secrets(e, (size_t)to == e->phase, err);
     if (r == 0 && e->link == CELLA_LINK_NONE)
         table_adopt(e, &t);
     else if (r == 0)

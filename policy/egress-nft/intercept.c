@@ -8,7 +8,7 @@
  * cell must be told of its CA at start; a later document starts it too, but no cell learns of its CA then.
  * The CA speaks only for the hosts of the document's http rules (all phases), so a later document that names
  * another one is refused, except with the option ca-names=any. Secrets are asked of the host, by rule, each time a
- * document comes into force, and go to the engine before the table that needs them; the buffer they pass
+ * document or phase comes into force, and go to the engine before the table that needs them, which makes it forget the others; the buffer they pass
  * through is locked, left out of dumps and wiped. The engine parses hostile bytes: its messages are checked like the
  * gate's, and one that cannot be true is its end. Without it nothing of layer http passes. One
  * thread, the warden's.
@@ -150,21 +150,24 @@ static int secret_send(struct egress *e, const struct policy_rule *r,
     return 0;
 }
 
+/* All that can be had; the first failure is the answer. */
 static int send_all(struct egress *e, const struct document *d, struct engine_secret *s,
                     struct cella_error *err)
 {
     const struct policy_rule *r;
     size_t phase = 0, rule = 0, i;
-    int ret = 0;
+    struct errbuf rest;
+    int ret = 0, one;
 
-    while (ret == 0 && (r = http_rule(d, &phase, &rule)))
-        for (i = 0; ret == 0 && i < r->n_inject; i++) {
+    while ((r = http_rule(d, &phase, &rule)))
+        for (i = 0; i < r->n_inject; i++) {
             if (!CELLA_HOST_HAS(e->host, secret))
                 return fail(err, -ENOTSUP,
                             "rule \"%s\" injects the secret \"%s\", and this host has no secrets",
                             r->id, r->inject[i].secret);
-            ret = secret_send(e, r, &r->inject[i], s, err);
+            one = secret_send(e, r, &r->inject[i], s, ret == 0 ? err : errbuf_init(&rest));
             explicit_bzero(s->value, sizeof(s->value));
+            ret = ret == 0 ? one : ret;
         }
     return ret;
 }

@@ -178,6 +178,8 @@ int ca_use(SSL *ssl, const char *name);
 
 /* ---- secrets.c ---- */
 int secret_put(struct engine *e, const char *name, const char *value, size_t len);
+/* Forgets what no rule of the table in force names. */
+void secret_trim(struct engine *e);
 const struct secret *secret_find(const struct engine *e, const char *name);
 
 /* ---- flow.c ---- */

@@ -160,6 +160,7 @@ static void publish(struct engine *e, int own_fd)
     }
     policy_table_fini(&e->table);
     e->table = t;
+    secret_trim(e);
     m.tx = flow_judge_all(e);
     m.gen = t.head.generation;
     if (engine_tell(e, &m) < 0)

@@ -50,6 +50,9 @@ int secret_put(struct engine *e, const char *name, const char *value, size_t len
     for (i = 0; i < e->n_secrets && !s; i++)
         if (!strcmp(e->secrets[i].name, name))
             s = &e->secrets[i];
+    for (i = 0; i < e->n_secrets && !s; i++) /* the place of one that was forgotten */
+        if (!e->secrets[i].len)
+            s = &e->secrets[i];
     if (!s) {
         if (!len)
             return 0;
@@ -59,12 +62,35 @@ int secret_put(struct engine *e, const char *name, const char *value, size_t len
         s->value = page_take();
         if (!s->value)
             return -ENOMEM;
-        snprintf(s->name, sizeof(s->name), "%s", name);
         e->n_secrets++;
     }
+    snprintf(s->name, sizeof(s->name), "%s", name);
     explicit_bzero(s->value, ENGINE_SECRET_MAX);
     if (len)
         memcpy(s->value, value, len);
     s->len = len;
     return 0;
+}
+
+static int needed(const struct engine *e, const char *name)
+{
+    uint32_t i;
+    unsigned k;
+
+    for (i = 0; i < e->table.head.n_rules; i++)
+        for (k = 0; k < e->table.rules[i].n_inject; k++)
+            if (!strcmp(e->table.rules[i].inject[k].secret, name))
+                return 1;
+    return 0;
+}
+
+void secret_trim(struct engine *e)
+{
+    unsigned i;
+
+    for (i = 0; i < e->n_secrets; i++)
+        if (e->secrets[i].len && !needed(e, e->secrets[i].name)) {
+            explicit_bzero(e->secrets[i].value, ENGINE_SECRET_MAX);
+            e->secrets[i].len = 0;
+        }
 }

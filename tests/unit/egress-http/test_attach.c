@@ -31,6 +31,7 @@
 
 static char asked[256];
 static uint64_t killed;
+static int withheld;
 
 static int64_t secret(void *ctx, const char *name, const char *purpose, char *buf, uint64_t cap,
                       struct cella_error *err)
@@ -39,7 +40,7 @@ static int64_t secret(void *ctx, const char *name, const char *purpose, char *bu
 
     (void)ctx;
     snprintf(asked, sizeof(asked), "%s for %s", name, purpose);
-    if (!strcmp(name, "unknown")) {
+    if (withheld || !strcmp(name, "unknown")) {
         err->msg_len = (uint32_t)snprintf(err->msg, err->msg_cap, "no provider knows it");
         return err->code = -ENOENT;
     }
@@ -185,6 +186,43 @@ static void test_death(void **state)
     world.ops->detach(cell);
 }
 
+#define PHASE(name, host, secret)                                                                  \
+    "\"" name "\":{\"allow\":[{\"id\":\"" name "\",\"host\":\"" host                               \
+    "\",\"ports\":[443],\"layer\":\"http\",\"inject\":[{\"secret\":\"" secret                      \
+    "\",\"surface\":\"header\",\"name\":\"x-api-key\",\"placeholder\":\"sk-cella__K__\"}]}]}"
+
+static int phase(void *cell, const char *to, uint64_t generation)
+{
+    char msg[1024] = "";
+    struct cella_error err = {
+        .hdr = CELLA_HDR_INIT(struct cella_error, CELLA_KIND_ERROR), .msg = msg, .msg_cap = 1024};
+    struct cella_applied applied = {.hdr =
+                                        CELLA_HDR_INIT(struct cella_applied, CELLA_KIND_APPLIED)};
+
+    return world.ops->phase(cell, to, generation, &applied, &err);
+}
+
+/* A phase asks for what its rules need, and does not fail when it cannot be had: tightening must not. */
+static void test_phase(void **state)
+{
+    struct cella_attached at = blank();
+    void *cell = attach_cell(
+        0,
+        "{\"version\":1,\"active\":\"one\",\"phases\":{" PHASE(
+            "one", "a.example.com", "first") "," PHASE("two", "b.example.com", "second") "}}",
+        &at);
+
+    (void)state;
+    asked[0] = 0;
+    withheld = 1;
+    assert_int_equal(phase(cell, "two", 2), 0);
+    assert_string_equal(asked, "second for inject:two");
+    assert_int_equal(phase(cell, "two", 3), -ENOENT); /* a changed secret: must be there */
+    withheld = 0;
+    assert_int_equal(phase(cell, "two", 4), 0);
+    world.ops->detach(cell);
+}
+
 /* Nothing of a secret in what the process that parses hostile bytes shows of itself. */
 static void test_not_to_be_read(void **state)
 {
@@ -318,9 +356,13 @@ static void test_through(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_only_where_needed),      cmocka_unit_test(test_later),
-        cmocka_unit_test(test_refused_without_secret), cmocka_unit_test(test_death),
-        cmocka_unit_test(test_not_to_be_read),         cmocka_unit_test(test_through),
+        cmocka_unit_test(test_only_where_needed),
+        cmocka_unit_test(test_later),
+        cmocka_unit_test(test_refused_without_secret),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_phase),
+        cmocka_unit_test(test_not_to_be_read),
+        cmocka_unit_test(test_through),
     };
     int r;
 
