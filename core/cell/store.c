@@ -286,17 +286,42 @@ int store_save(const struct cell_dir *d, const json_t *cell)
     return text ? replace_file_at(d->dirfd, "cell.json", text, strlen(text), 0600) : -ENOMEM;
 }
 
-int store_remove(const char *state_dir, struct cell_dir *d, const char *name)
+/* Removes the name if it leads to this cell. */
+static void name_unlink(const char *state_dir, const char *id, const char *name)
 {
     char link[512], target[CELLA_ID_LEN + 2];
     ssize_t n;
+
+    if (sub(link, sizeof(link), state_dir, "names", name) < 0)
+        return;
+    n = readlink(link, target, sizeof(target) - 1);
+    if (n == CELLA_ID_LEN && !memcmp(target, id, CELLA_ID_LEN))
+        unlink(link);
+}
+
+/* A warden that died before its first record leaves a name that only the link itself tells. */
+static void names_unlink(const char *state_dir, const char *id)
+{
+    char path[512];
+    struct dirent *e;
+    DIR *d;
+
+    d = sub(path, sizeof(path), state_dir, "names", NULL) == 0 ? opendir(path) : NULL;
+    while (d && (e = readdir(d)))
+        if (e->d_type == DT_LNK)
+            name_unlink(state_dir, id, e->d_name);
+    if (d)
+        closedir(d);
+}
+
+int store_remove(const char *state_dir, struct cell_dir *d, const char *name)
+{
     int r;
 
-    if (name && name[0] && sub(link, sizeof(link), state_dir, "names", name) == 0) {
-        n = readlink(link, target, sizeof(target) - 1);
-        if (n == CELLA_ID_LEN && !memcmp(target, d->id, CELLA_ID_LEN))
-            unlink(link);
-    }
+    if (name && name[0])
+        name_unlink(state_dir, d->id, name);
+    else
+        names_unlink(state_dir, d->id);
     r = remove_tree_at(AT_FDCWD, d->path);
     cell_dir_close(d);
     return r;

@@ -6,6 +6,7 @@ The run moves into pid, mount and network namespaces of its own first, with an e
 test leaves behind is then seen, whatever else the machine does, and nothing survives the run.
 
     CELLA_TEST_BACKENDS=container,microvm   run everything once per backend (default: container)
+    CELLA_TEST_SHARD=I/N                    only every N-th test, from the I-th on (default: 0/1)
     CELLA_BUILD=DIR                         the build directory (default: build)
 """
 import os
@@ -53,6 +54,8 @@ def pytest_cmdline_main(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    number, shards = map(int, os.environ.get("CELLA_TEST_SHARD", "0/1").split("/"))
+    items[:] = items[number::shards]
     if os.getuid() != 0:
         for item in items:
             item.add_marker(pytest.mark.skip(reason="cells of this suite need root"))

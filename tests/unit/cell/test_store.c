@@ -125,6 +125,28 @@ static void dead_warden_is_seen(void **state)
     assert_int_equal(store_remove(dir, &d, "dead"), 0);
 }
 
+/* Died before it could write its record: only the link knows the name. */
+static void name_of_a_recordless_cell_goes_too(void **state)
+{
+    struct cell_dir d;
+    struct cell_info info;
+    char id[CELLA_ID_LEN + 1];
+
+    (void)state;
+    assert_int_equal(store_create(dir, "brief", &d, err), 0);
+    memcpy(id, d.id, sizeof(id));
+    cell_dir_close(&d);
+    assert_int_equal(store_find(dir, "brief", &info, err), 0);
+    assert_string_equal(info.name, "");
+    assert_string_equal(info.state, "dead");
+    cell_info_fini(&info);
+    assert_int_equal(store_adopt(dir, id, &d, err), 0);
+    assert_int_equal(store_remove(dir, &d, ""), 0);
+    assert_int_equal(store_find(dir, "brief", &info, err), -ENOENT);
+    assert_int_equal(store_create(dir, "brief", &d, err), 0);
+    assert_int_equal(store_remove(dir, &d, "brief"), 0);
+}
+
 static void living_warden_is_not_adopted(void **state)
 {
     struct cell_dir a, b;
@@ -164,6 +186,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_name_one_cell, setup, teardown),
         cmocka_unit_test_setup_teardown(failed_create_leaves_no_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(dead_warden_is_seen, setup, teardown),
+        cmocka_unit_test_setup_teardown(name_of_a_recordless_cell_goes_too, setup, teardown),
         cmocka_unit_test_setup_teardown(living_warden_is_not_adopted, setup, teardown),
         cmocka_unit_test_setup_teardown(slots_are_unique_and_wait_for_cleanup, setup, teardown),
     };
