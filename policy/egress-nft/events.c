@@ -186,7 +186,8 @@ int gate_message(struct egress *e, const struct ctl_msg *m)
     }
     if (m->reason == REASON_LIMIT && !m->count)
         proto = "";
-    own_event = m->probe ? 1 : account(e, m, dst, proto); /* a measurement is no use of the network */
+    own_event =
+        m->probe ? 1 : account(e, m, dst, proto); /* a measurement is no use of the network */
     if (own_event < 0)
         return own_event;
     return m->type == CTL_PROGRESS || !own_event ? 0 : emit_message(e, m, dst, proto);
