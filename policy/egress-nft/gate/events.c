@@ -21,20 +21,24 @@
 #define BURST 256u
 #define REFILL_NS (1000000000u / 64u) /* 64 denials a second for ever */
 
+struct bucket {
+    unsigned tokens;
+    uint64_t refilled;
+};
+
 struct events {
     struct ctl_msg queue[QUEUE_MAX]; /* ring; untouched pages cost nothing */
     unsigned head, n;
-    unsigned tokens;
-    uint64_t refilled;
+    struct bucket denials, answers;
     uint64_t suppressed;
+    uint32_t unsaid; /* answered questions without an event */
 };
 
 void events_init(struct gate *g)
 {
     static struct events events;
 
-    events.tokens = BURST;
-    events.refilled = gate_now();
+    events.denials = events.answers = (struct bucket){BURST, gate_now()};
     g->events = &events;
 }
 
@@ -80,17 +84,17 @@ void gate_suppressed(struct gate *g, uint64_t n)
     g->events->suppressed += n;
 }
 
-static int take_token(struct events *e)
+static int take_token(struct bucket *b)
 {
-    uint64_t now = gate_now(), gained = (now - e->refilled) / REFILL_NS;
+    uint64_t gained = (gate_now() - b->refilled) / REFILL_NS;
 
     if (gained) {
-        e->refilled += gained * REFILL_NS;
-        e->tokens = gained + e->tokens > BURST ? BURST : e->tokens + (unsigned)gained;
+        b->refilled += gained * REFILL_NS;
+        b->tokens = gained + b->tokens > BURST ? BURST : b->tokens + (unsigned)gained;
     }
-    if (!e->tokens)
+    if (!b->tokens)
         return 0;
-    e->tokens--;
+    b->tokens--;
     return 1;
 }
 
@@ -104,7 +108,7 @@ void gate_deny_hint(struct gate *g, const struct ctl_msg *what)
     m.gen = g->table.head.generation;
     m.suppressed = e->suppressed;
     m.probe = reach_refused(g) != 0;
-    if (!take_token(e) || gate_tell(g, &m) < 0)
+    if (!take_token(&e->denials) || gate_tell(g, &m) < 0)
         e->suppressed++;
     else
         e->suppressed = 0;
@@ -120,21 +124,25 @@ void gate_deny(struct gate *g, uint32_t proto, uint32_t dst, uint16_t port, uint
     gate_deny_hint(g, &m);
 }
 
-/* Safety does not hang on it: it shares the budget of denials and is left out when that is spent. */
+/* With a budget of its own; what does not fit rides on the next as its count. */
 void gate_answered(struct gate *g, uint32_t proto, uint32_t dst, const char *name, uint16_t qtype)
 {
+    struct events *e = g->events;
     struct ctl_msg m = {.type = CTL_ALLOW,
                         .proto = proto,
                         .dst = dst,
                         .port = 53,
                         .qtype = qtype,
-                        .count = 1,
+                        .count = 1 + e->unsaid,
                         .gen = g->table.head.generation};
 
-    if (!g->table.head.dns.log_allowed || !take_token(g->events))
+    if (!g->table.head.dns.log_allowed)
         return;
     snprintf(m.name, sizeof(m.name), "%s", name);
-    gate_tell(g, &m);
+    if (take_token(&e->answers) && gate_tell(g, &m) == 0)
+        e->unsaid = 0;
+    else if (e->unsaid < 100000)
+        e->unsaid++;
 }
 
 void events_close_account(struct gate *g)
