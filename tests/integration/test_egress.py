@@ -13,6 +13,7 @@ import pytest
 
 from harness import cella as harness
 from harness import internet as world
+from harness import names as zone
 from harness.cella import POLICIES, ROOT
 
 EGRESS = ROOT / "tests" / "egress"
@@ -21,6 +22,9 @@ CASES = [case for path in sorted((EGRESS / "cases").glob("*.json")) for case in 
 # The rows that `make check` runs: one of each kind.
 QUICK = {"tcp-port-443", "tcp-allowed", "tcp-other-port", "tcp-none", "metadata", "rfc1918-10", "gateway-host-port",
          "dns-cells-resolver", "dns-tcp", "quic", "ipv6-global", "raw-icmp", "own-loopback"}
+
+
+RESOLVING = {"path": "cella-enforcer-egress-nft.so", "config": {"resolvers": f"{zone.RESOLVER}:53"}}
 
 
 class HostServices:
@@ -65,13 +69,21 @@ def policy_flag(policy):
 
 
 @pytest.fixture(scope="module")
-def reach(session_cella, module_cells, services):
+def names(internet):
+    found = zone.Names(internet.world)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def reach(session_cella, module_cells, services, names):
     """reach(policy): the name of a shared cell under this policy, with what placeholders stand for."""
     def address_of(cell):
         return (session_cella.inspect(cell).get("address") or "").split("/")[0]
 
     def get(policy):
-        cell = module_cells("--policy", policy_flag(policy))
+        with session_cella.configured(plugins=[RESOLVING]):
+            cell = module_cells("--policy", policy_flag(policy))
         facts = {"host_port": services.port, "abstract": services.abstract,
                  "neighbour": address_of(module_cells("--policy", "deny", "--hostname", "neighbour"))}
         if policy != "none":
@@ -113,16 +125,19 @@ def bare(internet, name, *args):
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=c["id"], marks=[pytest.mark.quick] if c["id"] in QUICK else [])
                                   for c in CASES])
-def test_case(cella, internet, services, reach, case):
+def test_case(cella, internet, services, names, reach, case):
     cell, facts = reach(case["policy"])
     args, event = _fill(case["args"], facts), _fill(case["event"], facts)
     seen = len(cella.events(cell))
-    accepted, mark = services.accepted, internet.quiet()
+    accepted, mark, asked = services.accepted, internet.quiet(), len(names.questions)
     answer = probe(cella, cell, case["probe"], *args)
-    packets = internet.packets_since(mark)
+    packets = [p for p in internet.packets_since(mark) if (p.dst, p.port) != (zone.RESOLVER, 53)]
+    assert set(names.questions[asked:]) <= set(case.get("asks", [])), names.questions[asked:]
     if case["expect"] == "deny":
         assert not packets and not internet.connections_since(mark), (answer, packets)
         assert services.accepted == accepted, answer
+    elif case["expect"] == "no-bytes":
+        assert internet.received(mark) == 0, (answer, packets)
     else:
         assert internet.received(mark) > 0, (answer, packets)
     assert set(answer["result"].split("/")) <= set(case["client"]), answer
@@ -139,7 +154,10 @@ def _twin(cella, internet, reach, case):
         return
     mark = internet.quiet()
     if case["twin"] == "bare":
-        answer = bare(internet, case["probe"], *_fill(case["args"], reach("deny")[1]))
+        facts = reach("deny")[1]
+        if case["policy"] == "names.json" and not case["probe"].startswith("dns"):
+            facts["gateway"] = zone.RESOLVER  # outside, names come from their own server
+        answer = bare(internet, case["probe"], *_fill(case["args"], facts))
         assert internet.packets_since(mark), answer
     else:
         cell, facts = reach(case["twin"])
@@ -152,8 +170,8 @@ def test_cases_are_well_formed():
     assert len({c["id"] for c in CASES}) == len(CASES)
     assert QUICK <= {c["id"] for c in CASES}
     for case in CASES:
-        assert set(case) == {"id", "technique", "policy", "probe", "args", "expect", "client", "event", "twin"}
-        assert case["expect"] == "deny" or case["twin"] == "self"
+        assert set(case) - {"asks"} == {"id", "technique", "policy", "probe", "args", "expect", "client", "event", "twin"}
+        assert case["expect"] in ("deny", "no-bytes") or (case["expect"], case["twin"]) == ("allow", "self")
         assert case["policy"] in ("none", "deny") or (POLICIES / case["policy"]).is_file()
         assert "timeout" not in case["client"] or case["event"] is None or case["probe"] != "tcp"
 
