@@ -4,6 +4,7 @@
 rows cannot say: the gate's death, volume, the shape of the gate's namespace, accounting."""
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -174,6 +175,37 @@ def test_cases_are_well_formed():
         assert case["expect"] in ("deny", "no-bytes") or (case["expect"], case["twin"]) == ("allow", "self")
         assert case["policy"] in ("none", "deny") or (POLICIES / case["policy"]).is_file()
         assert "timeout" not in case["client"] or case["event"] is None or case["probe"] != "tcp"
+
+
+def _numbered(name):
+    """The rows of a table in tests/egress: number to its text."""
+    found = {}
+    for line in (EGRESS / name).read_text().splitlines():
+        cells = [c.strip() for c in line.strip("|").split("|")]
+        if cells[0].isdigit():
+            assert int(cells[0]) not in found, line
+            found[int(cells[0])] = line
+    return found
+
+
+@pytest.mark.quick
+def test_every_technique_has_a_row_or_a_reason():
+    covered, other = _numbered("coverage.md"), _numbered("not-executable.md")
+    assert not set(covered) & set(other) and set(covered) | set(other) == set(range(1, 75))
+    rows = {c["id"] for c in CASES}
+    reach = "".join(p.read_text() for p in sorted((ROOT / "policy" / "egress-nft").glob("expect*.c")))
+    for number, line in {**covered, **other}.items():
+        words = [w for w in re.findall(r"`([^`]+)`", line) if "::" in w] if number in other else re.findall(r"`([^`]+)`", line)
+        assert words or number in other, line
+        for word in words:
+            if "::" in word:
+                name, test = word.split("::")
+                texts = [p.read_text() for p in (ROOT / "tests").rglob(name)]
+                assert any(re.search(rf"\b{test}\(", t) for t in texts), word
+            elif "." in word:
+                assert f'"{word}"' in reach, word
+            else:
+                assert word in rows, word
 
 
 @pytest.mark.quick
