@@ -277,6 +277,8 @@ static int change_done(struct warden *w, struct change *c, const struct cella_ap
         r = fail(err, -EIO, "the policy is in force, but the cell's record could not be written");
     if (change_audit(w, c, &w->policy, w->policy.phase, 0, NULL, r == 0 ? err : NULL) < 0)
         r = -EIO;
+    if (r == 0)
+        r = shown_trust(w, &applied->ca_pem, err);
     if (r < 0)
         return r;
     *ret = json_pack("{s:I, s:I, s:s, s:I, s:f}", "generation", (json_int_t)w->generation,

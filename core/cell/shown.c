@@ -77,26 +77,35 @@ static int mounts_over(struct warden *w, const char *file, char source[720],
     return 0;
 }
 
-static int ca_wire(struct warden *w, int dir, struct cella_mount *mounts, uint32_t *n,
-                   struct cella_error *err)
+static int files_write(int dir, const struct cella_span *ca, const struct trust_bundle *b,
+                       struct cella_error *err)
 {
-    const struct cella_span *ca = &w->attached.ca_pem;
+    int r = file_shown(dir, "ca.pem", ca->ptr, ca->len, err);
+
+    if (r == 0)
+        r = file_shown(dir, "ca-bundle.pem", b->text.ptr, b->text.len, err);
+    if (r == 0 && b->n_keystores)
+        r = file_shown(dir, "cacerts", b->keystore.ptr, b->keystore.len, err);
+    return r;
+}
+
+/* mounts NULL: the cell is there already, and none are made any more. */
+static int ca_wire(struct warden *w, int dir, const struct cella_span *ca,
+                   struct cella_mount *mounts, uint32_t *n, struct cella_error *err)
+{
     struct trust_bundle b;
     const char *why = "";
-    int count, r;
+    int count = trust_pem_check(ca->ptr, ca->len, &why), r;
 
-    count = trust_pem_check(ca->ptr, ca->len, &why);
     if (count < 0)
         return fail(err, -EPROTO, "enforcer %s: the authority it gave cannot be used: %s",
                     w->enforcer_plugin->name, why);
     r = trust_bundle_build(&w->image, ca->ptr, ca->len, &b, err);
     if (r < 0)
         return r;
-    r = file_shown(dir, "ca.pem", ca->ptr, ca->len, err);
-    if (r == 0)
-        r = file_shown(dir, "ca-bundle.pem", b.text.ptr, b.text.len, err);
-    if (r == 0 && b.n_keystores)
-        r = file_shown(dir, "cacerts", b.keystore.ptr, b.keystore.len, err);
+    r = files_write(dir, ca, &b, err);
+    if (!mounts)
+        b.n_places = b.n_keystores = 0;
     if (r == 0 &&
         (mounts_over(w, "ca-bundle.pem", w->trust_source, b.places, b.n_places, mounts, n) < 0 ||
          mounts_over(w, "cacerts", w->keystore_source, b.keystores, b.n_keystores, mounts, n) < 0))
@@ -106,6 +115,18 @@ static int ca_wire(struct warden *w, int dir, struct cella_mount *mounts, uint32
     trust_bundle_fini(&b);
     w->trust_on = r == 0;
     return r;
+}
+
+int shown_trust(struct warden *w, const struct cella_span *ca, struct cella_error *err)
+{
+    auto_close int dir = -1;
+
+    if (w->trust_on || !ca->len)
+        return 0;
+    dir = openat(w->dir.dirfd, SHOWN_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return fail(err, -errno, "%s: %s", w->shown_source, strerror(errno));
+    return ca_wire(w, dir, ca, NULL, NULL, err);
 }
 
 int shown_mounts(struct warden *w, struct cella_mount *mounts, uint32_t *n, struct cella_error *err)
@@ -132,7 +153,7 @@ int shown_mounts(struct warden *w, struct cella_mount *mounts, uint32_t *n, stru
     if (r < 0)
         return fail(err, r, "%s/denials: %s", w->shown_source, strerror(-r));
     if (w->attached.ca_pem.len)
-        r = ca_wire(w, dir, mounts, n, err);
+        r = ca_wire(w, dir, &w->attached.ca_pem, mounts, n, err);
     if (r == 0)
         mounts[(*n)++] =
             (struct cella_mount){w->shown_source, SHOWN_TARGET, CELLA_MOUNT_BIND, 0, 0};

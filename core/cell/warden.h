@@ -190,6 +190,8 @@ int64_t secret_value(struct warden *w, const char *name, const char *purpose, ch
 /* shown.c */
 #define SHOWN_DIR "shown" /* in the cell's directory */
 #define SHOWN_MOUNTS_MAX 13u
+/* In a cell that runs: for commands that start from now on. */
+int shown_trust(struct warden *w, const struct cella_span *ca, struct cella_error *err);
 /* Adds at most SHOWN_MOUNTS_MAX mounts, whose strings are the warden's. */
 int shown_mounts(struct warden *w, struct cella_mount *mounts, uint32_t *n,
                  struct cella_error *err);

@@ -57,6 +57,13 @@ int enforcer_check(struct plugin *p, const struct cella_policy *policy, struct c
     return call_end(&c, r, err);
 }
 
+static const char *ca_fault(const struct cella_span *ca)
+{
+    return ca->len > CELLA_CA_PEM_MAX || (ca->len && !ca->ptr)
+               ? "the certificate authority it returned is too long or nowhere"
+               : NULL;
+}
+
 /* Why what attach returned cannot be used, or NULL. */
 static const char *attached_fault(const struct cella_attach *in, const struct cella_attached *out)
 {
@@ -72,9 +79,7 @@ static const char *attached_fault(const struct cella_attach *in, const struct ce
         return "it returned a tap descriptor that nobody asked for";
     if (out->borrow_exit_fd != -1 && fd_take_check(out->borrow_exit_fd) < 0)
         return "the exit descriptor it returned is not valid";
-    if (out->ca_pem.len > CELLA_CA_PEM_MAX || (out->ca_pem.len && !out->ca_pem.ptr))
-        return "the certificate authority it returned is too long or nowhere";
-    return NULL;
+    return ca_fault(&out->ca_pem);
 }
 
 static void detach_call(struct plugin *p, void *self)
@@ -126,7 +131,7 @@ static int applied_check(const struct call *c, const struct cella_applied *out, 
     if (out->generation != generation)
         return call_broken(c, err, "it says generation %llu is in force, %llu was asked for",
                            (unsigned long long)out->generation, (unsigned long long)generation);
-    return 0;
+    return ca_fault(&out->ca_pem) ? call_broken(c, err, "%s", ca_fault(&out->ca_pem)) : 0;
 }
 
 static int attached_required(const struct enforcer *e, const char *op, struct cella_error *err)

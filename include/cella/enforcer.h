@@ -82,6 +82,10 @@ struct cella_applied {
     struct cella_hdr hdr; /* CELLA_KIND_APPLIED */
     uint64_t generation;  /* now in force */
     uint64_t killed;      /* flows reset by the change */
+    /* As in struct cella_attached, when the change is the first that needs an authority. Commands
+       that start from now on are told of it; the mounts over the image's own bundles are not made
+       any more. Empty: none, or the one of attach. */
+    struct cella_span ca_pem;
 };
 
 /* One line of report(): accounting per rule and destination. */

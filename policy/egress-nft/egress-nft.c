@@ -318,6 +318,8 @@ static int egress_apply(void *self, const struct cella_policy *policy, struct ce
         c.document = c.ceiling = (struct document){0};
         ret->generation = policy->generation;
         ret->killed = killed;
+        if (ret->hdr.size >= offsetof(struct cella_applied, ca_pem) + sizeof(ret->ca_pem))
+            ret->ca_pem = (struct cella_span){e->http.pem, e->http.pem_len};
     }
     compiled_fini(&c);
     return r;

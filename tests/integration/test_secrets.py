@@ -11,7 +11,7 @@ from harness.cella import wait_until
 from harness.enforced import enforced
 from harness.warden import Refused
 
-VALUE = "tok-7f3a9c-never-seen"
+VALUE = "tok-b81e02-of-the-vault"
 
 
 @pytest.fixture
@@ -50,7 +50,8 @@ def test_the_value_arrives_and_only_its_name_is_told(cella, vault):
         found = subprocess.run(["grep", "-rlF", VALUE, directory, chain], capture_output=True, text=True).stdout
         assert not found
         assert VALUE not in json.dumps(cella.inspect(cell))
-        assert not cella("exec", cell, "--", "grep", "-rlsF", VALUE, "/run", "/etc", "/tmp", "/root").text
+        inside = cella("exec", cell, "--", "grep", "-rlsF", "-f", "-", "/run", "/etc", "/tmp", "/root", input=VALUE.encode())
+        assert not inside.text
 
 
 @pytest.mark.parametrize("name, purpose, cap, code, words", [

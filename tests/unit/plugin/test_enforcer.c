@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* attach: what an enforcer may hand back as the cell's certificate authority. */
+/* What an enforcer may hand back as the cell's certificate authority, at attach and with a change. */
 #include "harness.h"
 
 static struct cella_span given;
@@ -23,9 +23,19 @@ static void e_detach(void *self)
     detached++;
 }
 
-static struct plugin walls = {.kind = CELLA_KIND_ENFORCER,
-                              .name = "walls",
-                              .ops.enforcer = {.attach = e_attach, .detach = e_detach}};
+static int e_apply(void *self, const struct cella_policy *policy, struct cella_applied *ret,
+                   struct cella_error *err)
+{
+    (void)self, (void)err;
+    ret->generation = policy->generation;
+    ret->ca_pem = given;
+    return 0;
+}
+
+static struct plugin walls = {
+    .kind = CELLA_KIND_ENFORCER,
+    .name = "walls",
+    .ops.enforcer = {.attach = e_attach, .detach = e_detach, .apply = e_apply}};
 
 static void test_authority(void **state)
 {
@@ -43,6 +53,9 @@ static void test_authority(void **state)
                 {pem, UINT64_MAX, 0}};
     const struct cella_attach at = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
                                     .link = CELLA_LINK_NONE};
+    const struct cella_policy policy = {
+        .hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY), .generation = 2};
+    struct cella_applied applied;
     struct errbuf eb;
     size_t i;
 
@@ -54,12 +67,17 @@ static void test_authority(void **state)
         if (rows[i].ok) {
             assert_ok(enforcer_attach(&walls, &test_host, &at, &e, &got, errbuf_init(&eb)), eb);
             assert_int_equal(got.ca_pem.len, rows[i].len);
+            assert_ok(enforcer_apply(&e, &policy, &applied, errbuf_init(&eb)), eb);
+            assert_int_equal(applied.ca_pem.len, rows[i].len);
             enforcer_detach(&e);
         } else {
             assert_int_equal(enforcer_attach(&walls, &test_host, &at, &e, &got, errbuf_init(&eb)),
                              -EPROTO);
             assert_says(eb.text, "certificate authority");
             assert_null(e.self);
+            e = (struct enforcer){&walls, &attached};
+            assert_int_equal(enforcer_apply(&e, &policy, &applied, errbuf_init(&eb)), -EPROTO);
+            assert_says(eb.text, "certificate authority");
             assert_int_equal(got.reserved0, 7);
         }
         assert_int_equal(attached, detached);
