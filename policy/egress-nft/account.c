@@ -11,6 +11,7 @@
  * the cell ends. Flows that a change or a limit ended are always events of their own. One thread,
  * the warden's.
  */
+#include <arpa/inet.h>
 #include <netinet/in.h>
 
 #include "egress.h"
@@ -154,19 +155,29 @@ static int alerts(struct egress *e, const struct ctl_msg *m, int is_new)
 
 static int tell(struct egress *e, struct line *l)
 {
+    char who[CTL_NAME_MAX + 8];
+    const char *colon = strrchr(l->destination, ':');
     struct fields f = {.n = 0};
+    struct in_addr a;
 
+    snprintf(who, sizeof(who), "%s", l->destination);
+    if (colon && !l->question)
+        who[colon - l->destination] = 0;
     put_str(&f, "verdict", "allow");
     put_str(&f, "rule", l->rule);
     put_str(&f, "proto", l->proto);
-    put_str(&f, "name", l->destination);
+    put_str(&f, inet_pton(AF_INET, who, &a) == 1 ? "dst" : "name", who);
+    if (colon && !l->question)
+        put_int(&f, "port", strtoul(colon + 1, NULL, 10));
     put_int(&f, "gen", e->table.head.generation);
-    put_int(&f, "tx", l->untold_tx);
-    put_int(&f, "rx", l->untold_rx);
+    if (!l->question) {
+        put_int(&f, "tx", l->untold_tx);
+        put_int(&f, "rx", l->untold_rx);
+    }
     put_int(&f, "count", l->untold);
     l->untold = l->untold_tx = l->untold_rx = 0;
     l->told_ns = now_ns();
-    return emit(e, "net.flow", &f) < 0 ? -EIO : 0;
+    return emit(e, l->question ? "net.allow" : "net.flow", &f) < 0 ? -EIO : 0;
 }
 
 /* 1: the message is an event of its own. */
@@ -198,6 +209,7 @@ int account(struct egress *e, const struct ctl_msg *m, const char *dst, const ch
             l->allowed += m->count;
         if (m->type == CTL_DENY)
             l->denied += m->count + m->suppressed;
+        l->question = m->qtype != 0;
         l->tx += m->tx_delta;
         l->rx += m->rx_delta;
         l->last_ns = wall_ns();

@@ -26,6 +26,7 @@ struct line {
     uint64_t first_ns, last_ns;            /* wall clock */
     uint64_t untold, untold_tx, untold_rx; /* no event yet */
     uint64_t told_ns;
+    int question; /* DNS: no flow */
 };
 
 struct alert_window {

@@ -198,10 +198,36 @@ static void test_aggregate(void **state)
     assert_int_equal(n_events, 4);
     assert_string_equal(events[3].kind, "net.flow");
     assert_true(events[3].count == 5 && events[3].tx == 50 && events[3].rx == 500);
+    assert_string_equal(events[3].name, "a.example.com");
     assert_int_equal(say(&e, CTL_FLOW, "web", "a.example.com", 3, 4), 0);
     account_end(&e); /* the rest, at the end */
     assert_int_equal(n_events, 5);
     assert_true(events[4].tx == 3 && events[4].rx == 4);
+    end(&e);
+}
+
+/* Answered questions are counted as questions, not as flows. */
+static void test_aggregate_questions(void **state)
+{
+    struct ctl_msg m = message(CTL_ALLOW, "web", "a.example.com", 0, 0);
+    struct egress e;
+    int i;
+
+    (void)state;
+    begin(&e, "{'version':1,'observe':{'allowed':'aggregate','alerts':[{'on':'new_name'}]}}");
+    m.qtype = 1;
+    m.port = 53;
+    for (i = 0; i < 4; i++)
+        assert_int_equal(gate_message(&e, &m), 0);
+    assert_int_equal(n_events, 1); /* and no alert: nothing was connected to */
+    assert_int_equal(say(&e, CTL_ALLOW, "web", "a.example.com", 0, 0), 0);
+    assert_int_equal(n_events, 3);
+    assert_string_equal(events[1].alert, "new_name");
+    account_end(&e);
+    assert_int_equal(n_events, 4);
+    assert_string_equal(events[3].kind, "net.allow");
+    assert_string_equal(events[3].name, "a.example.com");
+    assert_int_equal(events[3].count, 3);
     end(&e);
 }
 
@@ -268,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_refusals_do_not_crowd_out),
         cmocka_unit_test(test_aggregate),
         cmocka_unit_test(test_alerts),
+        cmocka_unit_test(test_aggregate_questions),
         cmocka_unit_test(test_alert_not_recorded),
     };
 
