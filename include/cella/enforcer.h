@@ -14,7 +14,7 @@
  *
  * Every attempt, denied or allowed, is one event through host->emit:
  *   kind "net.deny" or "net.allow", and "net.flow" when an allowed flow ends; fields verdict, reason, rule,
- *   proto, dst, port, name, qtype, gen, count, suppressed, tx, rx as they apply. Reasons are stable words:
+ *   proto, dst, port, name, qtype, gen, count, suppressed, tx, rx, hint as they apply. Reasons are stable words:
  *   no_rule deny_rule hard_deny dns_refused proto_blocked ipv6_closed source_spoofed limit policy_changed
  *   broker_down upstream_failed sni_missing sni_mismatch not_tls host_mismatch method_path resolved_private
  *   name_invalid dns_suspect credential_mismatch placeholder_missing bad_request.
