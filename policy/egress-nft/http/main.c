@@ -34,6 +34,8 @@
 #define QUEUE_MAX (256u * sizeof(struct ctl_msg))
 #define TURN_MAX 16
 #define NAMES_MAX 256
+#define DATA_MAX                                                                                   \
+    (512u << 20) /* all flows of a cell with full buffers, and two tables; then flows end */
 
 static struct bytes to_gate; /* struct engine_msg that did not go yet */
 
@@ -290,6 +292,12 @@ static int fd_open(int fd)
 static int give_up_privilege(void)
 {
     struct rlimit none = {0, 0};
+#ifndef ENGINE_NO_FILTER /* a sanitizer reserves more */
+    struct rlimit data = {DATA_MAX, DATA_MAX};
+
+    if (setrlimit(RLIMIT_DATA, &data) < 0)
+        return -errno;
+#endif
 
     if (geteuid() == 0 &&
         (unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS) < 0 || setgroups(0, NULL) < 0 ||

@@ -1021,7 +1021,10 @@ class Process(Case):
         if "asan" not in os.environ.get("HTTP_TEST_BUILD", ""):
             self.assertRegex(st, r"Seccomp:\s+2")
         with open(f"/proc/{STAGE.pid}/limits") as f:
-            self.assertRegex(f.read(), r"Max core file size\s+0\s+0")
+            limits = f.read()
+        self.assertRegex(limits, r"Max core file size\s+0\s+0")
+        if "asan" not in os.environ.get("HTTP_TEST_BUILD", ""):
+            self.assertRegex(limits, r"Max data size\s+536870912\s+536870912")
         self.assertNotEqual(os.stat(f"/proc/{STAGE.pid}/ns/net").st_ino, os.stat("/proc/self/ns/net").st_ino)
         self.assertEqual(os.stat(f"/proc/{STAGE.pid}/environ").st_uid, 0)  # root's: not dumpable
 

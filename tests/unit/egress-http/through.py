@@ -115,6 +115,10 @@ def ask(s, path, port=8443):
 
 def cell(d, what, *args):
     if what == "key":
+        text = subprocess.run(["openssl", "x509", "-noout", "-text", "-in", f"{d}/cell-ca.pem"], check=True,
+                              capture_output=True, text=True).stdout
+        assert re.search(r"Name Constraints: critical\s+Permitted:\s+DNS:" + NAME + r"\s+Excluded:\s+IP:0.0.0.0/0.0.0.0",
+                         text), text
         head, body = ask(connect(d), "/v1/x")
         assert " 200 " in head and body == args[0], (head, body)
     elif what == "denied":
