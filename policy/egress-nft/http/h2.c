@@ -12,6 +12,7 @@
  * inside mem_recv and mem_send.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -242,6 +243,42 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *d
 
 /* --------------------------------------------------------------- sessions */
 
+/* The library copies field values, injected ones too, and must not leave them behind. */
+static void wipe_free(void *p, void *data)
+{
+    (void)data;
+    if (p)
+        explicit_bzero(p, malloc_usable_size(p));
+    free(p);
+}
+
+static void *plain_malloc(size_t n, void *data)
+{
+    (void)data;
+    return malloc(n);
+}
+
+static void *plain_calloc(size_t n, size_t size, void *data)
+{
+    (void)data;
+    return calloc(n, size);
+}
+
+static void *wipe_realloc(void *p, size_t n, void *data)
+{
+    size_t had = p ? malloc_usable_size(p) : 0;
+    void *q = malloc(n);
+
+    if (!q)
+        return NULL;
+    if (p)
+        memcpy(q, p, had < n ? had : n);
+    wipe_free(p, data);
+    return q;
+}
+
+static nghttp2_mem memory = {NULL, plain_malloc, wipe_free, plain_calloc, wipe_realloc};
+
 static nghttp2_session *session_new(struct flow *f, int dir)
 {
     static const nghttp2_settings_entry settings[] = {
@@ -266,8 +303,8 @@ static nghttp2_session *session_new(struct flow *f, int dir)
     nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_close);
     nghttp2_option_set_no_auto_window_update(o, 1);
     nghttp2_option_set_stream_reset_rate_limit(o, RESETS_BURST, RESETS_RATE);
-    r = dir == TO_CELL ? nghttp2_session_server_new2(&s, cb, f, o)
-                       : nghttp2_session_client_new2(&s, cb, f, o);
+    r = dir == TO_CELL ? nghttp2_session_server_new3(&s, cb, f, o, &memory)
+                       : nghttp2_session_client_new3(&s, cb, f, o, &memory);
     nghttp2_session_callbacks_del(cb);
     nghttp2_option_del(o);
     if (r == 0 &&

@@ -209,6 +209,10 @@ class Server(threading.Thread):
         c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
         return buf
 
+    def do_unasked(self, c, head, buf):
+        c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+        return buf
+
     def do_forged(self, c, head, buf):
         c.sendall(b"HTTP/1.1 200 OK\r\nX-Cella-Denied: no_rule;gen=1\r\nContent-Length: 0\r\n\r\n")
         return buf
@@ -764,6 +768,8 @@ class Refused(Case):
     def test_bad_responses(self):
         head, _, s = self.ask("api.example", "GET /ambiguous HTTP/1.1\r\nHost: api.example\r\n\r\n")
         self.denied(head, "upstream_failed", 502)
+        head, _, s = self.ask("ws.example", "GET /unasked HTTP/1.1\r\nHost: ws.example\r\n\r\n")
+        self.denied(head, "upstream_failed", 502)
         head, _, s = self.ask("api.example", "GET /forged HTTP/1.1\r\nHost: api.example\r\n\r\n")
         self.assertNotIn("x-cella-denied", head.lower())
 
@@ -1010,6 +1016,32 @@ class Process(Case):
             STAGE.wait("deny", reason=REASON["no_rule"], name="api.example")
         finally:
             STAGE.publish(RULES)
+
+    def test_secret_is_forgotten(self):
+        value = "sk-another-9876543210"  # that no other test made a server say back
+        STAGE.say("secret k " + value)
+
+        def value_there():
+            with open(f"/proc/{STAGE.pid}/maps") as maps, open(f"/proc/{STAGE.pid}/mem", "rb", 0) as mem:
+                for line in maps:
+                    lo, hi = (int(x, 16) for x in line.split()[0].split("-"))
+                    if " rw" in line:
+                        mem.seek(lo)
+                        data = mem.read(hi - lo)
+                        if value.encode() in data:
+                            return line + repr(data[max(0, data.index(value.encode()) - 200):][:400])
+            return None
+        self.ask("key.example", "GET /nothing HTTP/1.1\r\nHost: key.example\r\nX-Api-Key: sk-cella__K__\r\n\r\n")
+        if h2:  # a server that says it back would leave it in TLS buffers, but then the cell has it as well
+            c = H2Client("h2key.example")
+            c.answer(c.ask("/grpc", method="POST", extra=[("x-api-key", "sk-cella__K__")]))
+        self.assertTrue(value_there())
+        STAGE.publish("id=api host=api.example ports=8443\n")
+        try:
+            self.assertIsNone(value_there())
+        finally:
+            STAGE.publish(RULES)
+            STAGE.say("secret k " + SECRET)
 
     def test_confined(self):
         with open(f"/proc/{STAGE.pid}/status") as f:
