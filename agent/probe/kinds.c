@@ -76,7 +76,7 @@ int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
 }
 
 /* Now; a row that still asks for its address does so with a datagram. */
-static int row_stream(const struct row *r)
+int row_stream(const struct row *r)
 {
     return !r->lookup && (is(r, "tcp") || is(r, "dns-tcp") || is(r, "tls") || is(r, "http"));
 }
@@ -192,6 +192,18 @@ static void row_start(struct row *r, const struct sockaddr_storage *a, socklen_t
     row_connect(r, a, len);
 }
 
+static int known(const struct row *r)
+{
+    static const char *const kinds[] = {"tcp", "udp",  "dns-udp", "dns-tcp",
+                                        "tls", "http", "icmp",    "ip"};
+    size_t i;
+
+    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (is(r, kinds[i]))
+            return 1;
+    return 0;
+}
+
 void row_open(struct row *r)
 {
     struct sockaddr_storage a;
@@ -205,6 +217,11 @@ void row_open(struct row *r)
     }
     if (is(r, "socket")) {
         row_socket_only(r);
+        return;
+    }
+    if (!known(r)) {
+        r->got = -1;
+        row_end(r, EOPNOTSUPP);
         return;
     }
     r->lookup = is(r, "tls") || is(r, "http") || option(r, "lookup", NULL);

@@ -4,7 +4,8 @@
 /*
  * cella-probe - reads rows, tries all of them at once, prints what each saw (probe.h).
  *
- * All rows share one deadline, so that what is answered by silence costs it once. Every read is bounded; input and
+ * Each row has the same patience, and all of them three times that; connections and questions take turns, the
+ * rest starts at once, so that what is answered by silence costs it once. Every read is bounded; input and
  * answers come from outside and are only counted. One thread.
  */
 #include <errno.h>
@@ -20,6 +21,8 @@
 #include "probe.h"
 
 char probe_nonce[64];
+#define BUSY_MAX 64u
+
 static struct row rows[ROWS_MAX];
 static size_t n_rows;
 
@@ -98,22 +101,49 @@ static void print_row(const struct row *r)
            r->got, (unsigned long long)(r->ended - r->began));
 }
 
+/* What an enforcer bounds, or answers one after the other: connections, and questions for names. */
+static int in_turn(const struct row *r)
+{
+    return (r->phase == ROW_CONNECT || r->phase == ROW_READ) &&
+           (row_stream(r) || r->lookup || !strcmp(r->kind, "dns-udp"));
+}
+
+/* Starts rows in their order, few of those at a time. */
+static void open_more(void)
+{
+    static size_t next;
+    size_t i, busy = 0;
+
+    for (i = 0; i < next; i++)
+        busy += in_turn(&rows[i]) != 0;
+    for (; next < n_rows && busy < BUSY_MAX; next++) {
+        row_open(&rows[next]);
+        busy += in_turn(&rows[next]) != 0;
+    }
+}
+
 /* One wait; 0: nothing is left to wait for. */
-static int turn(uint64_t deadline)
+static int turn(uint64_t patience, uint64_t end)
 {
     static struct pollfd fds[ROWS_MAX];
-    uint64_t now = now_us();
+    uint64_t now, next = end;
     size_t i, waiting = 0;
 
+    open_more();
+    now = now_us();
     for (i = 0; i < n_rows; i++) {
         struct row *r = &rows[i];
-        fds[i] = (struct pollfd){r->phase == ROW_DONE ? -1 : r->fd,
+        if ((r->phase == ROW_CONNECT || r->phase == ROW_READ) && now >= r->began + patience)
+            row_end(r, ETIMEDOUT);
+        fds[i] = (struct pollfd){r->phase == ROW_DONE || r->phase == ROW_NEW ? -1 : r->fd,
                                  r->phase == ROW_CONNECT ? POLLOUT : POLLIN, 0};
         waiting += r->phase != ROW_DONE;
+        if (fds[i].fd >= 0 && r->began + patience < next)
+            next = r->began + patience;
     }
-    if (!waiting || now >= deadline)
+    if (!waiting || now >= end)
         return 0;
-    if (poll(fds, n_rows, (int)((deadline - now) / 1000u) + 1) < 0)
+    if (poll(fds, n_rows, next > now ? (int)((next - now) / 1000u) + 1 : 0) < 0)
         return errno == EINTR;
     for (i = 0; i < n_rows; i++)
         if (fds[i].revents)
@@ -125,7 +155,7 @@ int main(void)
 {
     struct rlimit files;
     unsigned ms = 0;
-    uint64_t deadline;
+    uint64_t began = now_us();
     size_t i;
 
     signal(SIGPIPE, SIG_IGN);
@@ -138,12 +168,13 @@ int main(void)
               stderr);
         return 2;
     }
-    deadline = now_us() + ms * UINT64_C(1000);
-    for (i = 0; i < n_rows; i++)
-        row_open(&rows[i]);
-    while (turn(deadline))
+    while (turn(ms * UINT64_C(1000), began + 3 * ms * UINT64_C(1000)))
         ;
     for (i = 0; i < n_rows; i++) {
+        if (rows[i].phase == ROW_NEW) {
+            rows[i].got = -1;
+            rows[i].began = now_us();
+        }
         if (rows[i].phase != ROW_DONE)
             row_end(&rows[i], ETIMEDOUT);
         print_row(&rows[i]);

@@ -5,7 +5,7 @@
  * probe - what runs inside a cell to see what can be reached from there. It reports, it does not judge.
  *
  * Input, one line of words separated by one space, "-" for an empty one:
- *   cella-probe-1 NONCE TIMEOUT_MS
+ *   cella-probe-1 NONCE PATIENCE_MS
  *   ID KIND ADDRESS PORT SOURCE_PORT NAME OPTIONS        any number
  * Output, one line each, in that order:
  *   {"id":"…","errno":N,"connected":0|1,"got":N,"us":N}
@@ -32,7 +32,7 @@
 #define LINE_MAX_ 1600
 #define PAYLOAD_MAX 8192
 
-enum phase { ROW_CONNECT, ROW_READ, ROW_DONE };
+enum phase { ROW_NEW, ROW_CONNECT, ROW_READ, ROW_DONE };
 
 struct row {
     char id[256], kind[256], address[256], name[256], options[256];
@@ -49,6 +49,7 @@ extern char probe_nonce[64];
 void row_open(struct row *r);
 void row_ready(struct row *r, short events);
 void row_end(struct row *r, int err);
+int row_stream(const struct row *r); /* a connection, now */
 int option(const struct row *r, const char *name, const char **ret_value);
 int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret, socklen_t *len);
 uint64_t now_us(void);

@@ -64,6 +64,11 @@ static void list(const struct view *v, const char *title, const char *result)
         if (!n++)
             printf("\n%s\n", title);
         printf("  ");
+        if (!*field(row, "address") && !*field(row, "options")) { /* no try at all */
+            cut(field(row, "why"));
+            putchar('\n');
+            continue;
+        }
         target(row);
         printf("must be %s: ", has(row, result, "allow") ? "reachable" : "closed");
         cut(field(row, "saw"));

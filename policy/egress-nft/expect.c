@@ -17,8 +17,8 @@
 
 #include "expect.h"
 
-#define RULE_ROWS_MAX 64u
-#define ROWS_OF_RULE 4u /* one after the other; a large network is many rectangles */
+#define RULE_ROWS_MAX 32u /* and two neighbours each, for TCP and UDP */
+#define ROWS_OF_RULE 4u   /* one after the other; a large network is many rectangles */
 #define HOST_ROWS_MAX 4
 #define OUTSIDE "203.0.113.1" /* any public address */
 #define RESOLVER "203.0.113.53"
@@ -209,6 +209,25 @@ static void put_way(struct out *o, const struct way *w)
     expect_put(o, w, address, allow, rule);
 }
 
+/* What a measurement has no room for is said, and is not measured. */
+void expect_rest(struct out *o, unsigned n, const char *what)
+{
+    char id[48], why[96];
+    struct way w = {.id = id,
+                    .group = "rule",
+                    .kind = "none",
+                    .name = "",
+                    .options = "",
+                    .proof = CELLA_REACH_BY_CELL,
+                    .why = why,
+                    .twin = ""};
+
+    snprintf(id, sizeof(id), "rest.%s", what);
+    snprintf(why, sizeof(why), "%u more networks or names of %s rules than one measurement holds",
+             n, what);
+    expect_put(o, &w, "", 1, "");
+}
+
 /* One point, whatever the table says of it. */
 static void put_point(struct out *o, const char *group, int udp, uint32_t addr, uint16_t port,
                       const char *why)
@@ -249,13 +268,14 @@ static void put_entries(struct out *o, int udp)
     uint16_t last = POLICY_NO_RULE;
     unsigned rows = 0, of_rule = 0;
 
-    for (i = 0; i < n && rows < RULE_ROWS_MAX; i++) {
+    for (i = 0; i < n; i++) {
         const char *rule;
         of_rule = p[i].rule == last ? of_rule + 1 : 0;
         last = p[i].rule;
         if (of_rule >= ROWS_OF_RULE || p[i].port_lo == 53)
             continue;
-        rows++;
+        if (rows++ >= RULE_ROWS_MAX)
+            continue;
         if (allowed(o->e, udp, p[i].lo, p[i].port_lo, &rule)) {
             put_point(o, "rule", udp, p[i].lo, p[i].port_lo, "a rule allows it");
             put_edges(o, udp, &p[i]);
@@ -263,6 +283,8 @@ static void put_entries(struct out *o, int udp)
             put_point(o, "deny-rule", udp, p[i].lo, p[i].port_lo, "a rule denies it");
         }
     }
+    if (rows > RULE_ROWS_MAX)
+        expect_rest(o, rows - RULE_ROWS_MAX, udp ? "udp" : "tcp");
 }
 
 /* What listens on this host. */

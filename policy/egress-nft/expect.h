@@ -28,6 +28,7 @@ struct way {
 const char *expect_dotted(uint32_t a, char buf[INET_ADDRSTRLEN]);
 void expect_put(struct out *o, const struct way *w, const char *address, int allow,
                 const char *rule);
+void expect_rest(struct out *o, unsigned n, const char *what);
 void expect_names(struct out *o);
 
 #endif

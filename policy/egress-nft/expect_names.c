@@ -7,7 +7,7 @@
  */
 #include "expect.h"
 
-#define NAME_ROWS_MAX 16u /* rules by name; some fifteen rows each */
+#define NAME_ROWS_MAX 12u /* rules by name; some fifteen rows each */
 
 static void put_name(struct out *o, const char *kind, const char *name, uint16_t port,
                      const char *options, int allow, const char *rule, const char *why)
@@ -188,11 +188,13 @@ void expect_names(struct out *o)
 {
     uint32_t i, n = 0;
 
-    for (i = 0; i < o->e->table.head.n_rules && n < NAME_ROWS_MAX; i++) {
+    for (i = 0; i < o->e->table.head.n_rules; i++) {
         const struct policy_rule *r = &o->e->table.rules[i];
         if (r->kind == POLICY_HOST_NONE || r->verdict != POLICY_ALLOW || r->stratum)
             continue;
-        put_rule(o, r);
-        n++;
+        if (n++ < NAME_ROWS_MAX)
+            put_rule(o, r);
     }
+    if (n > NAME_ROWS_MAX)
+        expect_rest(o, n - NAME_ROWS_MAX, "name");
 }

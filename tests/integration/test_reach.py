@@ -95,6 +95,19 @@ def test_rules_by_name(cella, internet, throw_away, tmp_path, mode):
         assert words in closed
 
 
+def test_rules_beyond_a_measurement_are_not_passed(cella, internet, throw_away, tmp_path):
+    path = tmp_path / "many.json"
+    nets = [{"id": f"n{i}", "cidr": f"203.0.{i}.0/24", "ports": [443], "proto": "tcp", "layer": "raw"} for i in range(40)]
+    hosts = [{"id": f"h{i}", "host": f"h{i}.example.com", "ports": [443], "layer": "http"} for i in range(20)]
+    path.write_text(json.dumps({"version": 1, "allow": nets + hosts}))
+    report, status = throw_away(path)
+    assert status == 2 and not ids(report, result="fail"), rows(report, result="fail")
+    assert ids(report, result="not_measured") == {"rest.tcp", "rest.name"}
+    path.write_text(json.dumps({"version": 1, "allow": nets[:30] + hosts[:12]}))
+    report, status = throw_away(path)
+    assert status == 0 and report["pass"] > 250
+
+
 def test_requests_of_http_rules(cella, internet, throw_away, tmp_path):
     path = tmp_path / "web.json"
     path.write_text(json.dumps({"version": 1, "allow": WEB}))

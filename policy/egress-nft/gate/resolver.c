@@ -134,7 +134,9 @@ static int decide(struct gate *g, const struct asker *from, const struct dns_que
         reason = REASON_DNS_REFUSED;
     else if (suspect(g, q->host))
         reason = REASON_DNS_SUSPECT;
-    else if (!take_question(g) || (q->qtype == TYPE_A && !(n = name_get(q->host))))
+    else if ((!reach_diverts(g, from->sport) &&
+              !take_question(g)) || /* one that goes nowhere is free */
+             (q->qtype == TYPE_A && !(n = name_get(q->host))))
         reason = REASON_LIMIT;
     if (reason != REASON_NONE) {
         refuse(g, from, q, reason, ede, a);
