@@ -442,6 +442,24 @@ static void test_denials(void **state)
     assert_int_equal(st.st_mode & 07777, 0444);
 }
 
+/* Every reason of <cella/enforcer.h> comes with words. */
+static void test_help(void **state)
+{
+    static const char reasons[] =
+        "no_rule deny_rule hard_deny dns_refused proto_blocked ipv6_closed source_spoofed limit "
+        "policy_changed broker_down upstream_failed sni_missing sni_mismatch not_tls host_mismatch "
+        "method_path resolved_private name_invalid dns_suspect credential_mismatch "
+        "placeholder_missing bad_request";
+    const char *at = reasons;
+    size_t n;
+
+    (void)state;
+    for (; (n = strcspn(at, " ")); at += n + (at[n] == ' '))
+        assert_true(*denial_help(at, n));
+    assert_string_equal(denial_help("no_rul", 6), "");
+    assert_string_equal(denial_help("", 0), "");
+}
+
 /* Old lines go, the newest stay, never half a line, never more than the bound. */
 static void test_denials_bound(void **state)
 {
@@ -496,6 +514,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_image_mounts, setup, teardown),
         cmocka_unit_test(test_keystore),
         cmocka_unit_test_setup_teardown(test_keystore_of_image, setup, teardown),
+        cmocka_unit_test(test_help),
         cmocka_unit_test_setup_teardown(test_denials, denials_setup, denials_teardown),
         cmocka_unit_test_setup_teardown(test_denials_bound, denials_setup, denials_teardown),
         cmocka_unit_test_setup_teardown(test_denials_off, denials_setup, denials_teardown),
