@@ -155,6 +155,20 @@ static int64_t ask(struct warden *w, const char *name, const char *purpose, char
     return n == 0 ? fail(err, -ENODATA, "secret \"%s\" is empty", name) : n;
 }
 
+static int class_allows(const struct config_class *c, const char *name, struct cella_error *err)
+{
+    size_t i;
+
+    for (i = 0; c->secrets_listed && i < c->n_secrets; i++)
+        if (!strcmp(c->secrets[i], name))
+            return 0;
+    return c->secrets_listed ? fail(err, -EACCES,
+                                    "secret \"%s\": policies of class \"%s\" may not use it; the "
+                                    "class's \"secrets\" in the config does not list it",
+                                    name, c->name)
+                             : 0;
+}
+
 int64_t secret_value(struct warden *w, const char *name, const char *purpose, char *buf,
                      uint64_t cap, struct cella_error *err)
 {
@@ -173,6 +187,8 @@ int64_t secret_value(struct warden *w, const char *name, const char *purpose, ch
                  "the config",
                  name);
     else
+        n = class_allows(w->class, name, own);
+    if (n == 0)
         n = ask(w, name, purpose, buf, cap, &provider, own);
     if (n < 0) {
         explicit_bzero(buf, cap);

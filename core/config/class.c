@@ -145,12 +145,23 @@ static int read_class_ceiling(struct reader *r, const struct key *k, const char 
     return fail_policy(r, pointer, name, 1);
 }
 
+static int read_class_secrets(struct reader *r, const struct key *k, const char *pointer, json_t *v,
+                              void *member)
+{
+    struct config_class *c = member;
+
+    (void)k;
+    c->secrets_listed = 1;
+    return read_names(r, pointer, v, &c->secrets, &c->n_secrets);
+}
+
 #define CLASS(name) offsetof(struct config_class, name)
 static const struct key class_keys[] = {
     {"floor", read_floor, CLASS(floor), .required = 1, .words = strengths},
     {"backends", read_backends, 0},
     {"policy", read_class_policy, CLASS(policy)},
     {"ceiling", read_class_ceiling, CLASS(ceiling)},
+    {"secrets", read_class_secrets, 0},
     {"image", read_string, CLASS(image)},
     {"limits", read_limits, CLASS(limits)},
     {"best_effort", read_bool, CLASS(best_effort)},

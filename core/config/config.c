@@ -147,6 +147,7 @@ static void class_fini(struct config_class *k)
     free(k->ceiling);
     free(k->image);
     names_free(k->backends, k->n_backends);
+    names_free(k->secrets, k->n_secrets);
 }
 
 void config_free(struct config *c)

@@ -35,9 +35,12 @@ struct config_class {
     uint32_t floor;  /* enum cella_strength */
     char **backends; /* in order of preference; NULL = every loaded one, strongest first */
     size_t n_backends;
-    char *policy;  /* "none", "deny" or a policy's name */
-    char *ceiling; /* "deny" or a policy's name: no policy of the class opens more; NULL = none */
-    char *image;   /* default image, "host" */
+    char *policy;   /* "none", "deny" or a policy's name */
+    char *ceiling;  /* "deny" or a policy's name: no policy of the class opens more; NULL = none */
+    char *image;    /* default image, "host" */
+    char **secrets; /* the only ones that policies of the class may use */
+    size_t n_secrets;
+    int secrets_listed; /* 0: every one that a provider has */
     /* defaults filled in; 0 = no limit, possible for wall, idle and io only */
     struct config_limits limits;
     int best_effort;   /* accept limits that this host cannot enforce */

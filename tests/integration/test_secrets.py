@@ -30,10 +30,10 @@ def vault(tmp_path):
     return put
 
 
-def with_vault(cella, vault, secrets=None, **options):
+def with_vault(cella, vault, secrets=None, flags=(), **options):
     if secrets is None:
         secrets = [{"provider": "secret-file", "path": str(vault.path)}]
-    return enforced(cella, secrets=secrets, **options)
+    return enforced(cella, *flags, secrets=secrets, **options)
 
 
 def ask(call, name="token", purpose="inject:llm", cap=64):
@@ -77,6 +77,18 @@ def test_without_a_provider_it_is_said(cella, vault):
     with with_vault(cella, vault, secrets=[]) as (_, call), pytest.raises(Refused, match="no secret provider") as refused:
         ask(call)
     assert refused.value.code == -95
+
+
+@pytest.mark.parametrize("listed, allowed", [(["token"], True), (["other", "token"], True), (["other"], False), ([], False)])
+def test_a_class_names_the_secrets_of_its_policies(cella, vault, listed, allowed):
+    with with_vault(cella, vault, flags=("--class", "lenient"), class_secrets=listed) as (cell, call):
+        if allowed:
+            assert ask(call)["length"] == len(VALUE)
+            return
+        with pytest.raises(Refused, match='class "lenient" may not use it') as refused:
+            ask(call)
+        assert refused.value.code == -13 and "left 0" in refused.value.message
+        cella.wait_event(cell, {"kind": "secret.refused", "name": "token"})
 
 
 def test_providers_are_asked_in_order(cella, vault, tmp_path):

@@ -7,10 +7,13 @@ from .warden import Warden
 
 
 @contextlib.contextmanager
-def enforced(cella, *flags, policy="none", secrets=(), **options):
+def enforced(cella, *flags, policy="none", secrets=(), class_secrets=None, **options):
     """A cell; gives its name and a call into its enforcer, whose `warden` is the connection."""
     plugin = cella.build / "tests/integration/plugins/cella-test-trust-enforcer.so"
-    with cella.configured(plugins=[{"path": str(plugin), "config": options}], secrets=list(secrets)):
+    changes = {}
+    if class_secrets is not None:
+        changes["classes"] = {name: {**c, "secrets": class_secrets} for name, c in cella.config()["classes"].items()}
+    with cella.configured(**changes, plugins=[{"path": str(plugin), "config": options}], secrets=list(secrets)):
         context = cella.cell("--policy", policy, *flags)
         cell = context.__enter__()  # from here on the config is the tests' usual one again
     try:

@@ -152,6 +152,10 @@ static const struct bad bads[] = {
      "D/cella.json:1:58: /classes/c/image: must not be empty"},
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"best_effort\": \"yes\"}}}",
      "D/cella.json:1:64: /classes/c/best_effort: expected true or false, got a string"},
+    {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"secrets\": [\"a/b\"]}}}",
+     "D/cella.json:1:61: /classes/c/secrets/0: \"a/b\" is not a name; use letters, digits, '_', "
+     "'.' "
+     "and '-', at most 63"},
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"on_gate_death\": \"continue\"}}}",
      "D/cella.json:1:66: /classes/c/on_gate_death: \"continue\" is not one of stop"},
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"limits\": 5}}}",
