@@ -48,23 +48,47 @@ void plugin_host_seen(const struct plugin *p, const struct cella_host *host)
     }
 }
 
-/* Calls cb for every descriptor above 2 that an exec would pass on. */
-static void inheritable_each(void (*cb)(int fd, void *ctx), void *ctx)
+/* Above 2, open, and an exec would pass it on: calls cb. 1 = open. */
+static int inheritable_one(int fd, void (*cb)(int fd, void *ctx), void *ctx)
+{
+    int flags = fcntl(fd, F_GETFD);
+
+    if (fd > 2 && flags >= 0 && !(flags & FD_CLOEXEC))
+        cb(fd, ctx);
+    return flags >= 0;
+}
+
+static void inheritable_listed(void (*cb)(int fd, void *ctx), void *ctx)
 {
     DIR *d = opendir("/proc/self/fd");
     struct dirent *e;
 
     while (d && (e = readdir(d))) {
         int64_t fd;
-        int flags;
-        if (parse_i64(e->d_name, &fd) < 0 || fd <= 2 || fd == dirfd(d))
-            continue;
-        flags = fcntl((int)fd, F_GETFD);
-        if (flags >= 0 && !(flags & FD_CLOEXEC))
-            cb((int)fd, ctx);
+        if (parse_i64(e->d_name, &fd) == 0 && fd != dirfd(d))
+            inheritable_one((int)fd, cb, ctx);
     }
     if (d)
         closedir(d);
+}
+
+/* Calls cb for every descriptor above 2 that an exec would pass on. This runs after nearly every call, and listing the
+   directory is what costs: the kernel says how many are open (as its size, since Linux 6.2), and they lie close. */
+static void inheritable_each(void (*cb)(int fd, void *ctx), void *ctx)
+{
+    struct stat st;
+    off_t left, end;
+    int fd;
+
+    if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0) {
+        left = st.st_size;
+        end = left * 2 + 64;
+        for (fd = 0; left > 0 && fd < end; fd++)
+            left -= inheritable_one(fd, cb, ctx);
+        if (left <= 0)
+            return;
+    }
+    inheritable_listed(cb, ctx);
 }
 
 static void baseline_add(int fd, void *ctx)
