@@ -132,7 +132,7 @@ static int segment_read(const struct elf_source *src, const Elf64_Phdr *ph, stru
 int elf_note_read(const struct elf_source *src, struct cella_note *ret, struct cella_error *err)
 {
     Elf64_Ehdr e;
-    Elf64_Phdr ph;
+    Elf64_Phdr phdrs[PHDRS_MAX];
     struct cella_note note = {0};
     unsigned found = 0, i;
     int r;
@@ -145,20 +145,17 @@ int elf_note_read(const struct elf_source *src, struct cella_note *ret, struct c
     r = read_at(src, 0, &e, sizeof(e), err);
     if (r < 0 || (r = ehdr_check(&e, err)) < 0)
         return r;
+    r = read_at(src, e.e_phoff, phdrs, e.e_phnum * sizeof(phdrs[0]), err);
+    if (r < 0)
+        return r;
     for (i = 0; i < e.e_phnum; i++) {
-        uint64_t off;
-        if (__builtin_add_overflow(e.e_phoff, (uint64_t)i * sizeof(ph), &off))
-            return fail(err, -ENOEXEC, "corrupt ELF file: program headers at %llu",
-                        (unsigned long long)e.e_phoff);
-        r = read_at(src, off, &ph, sizeof(ph), err);
-        if (r < 0)
-            return r;
+        const Elf64_Phdr *ph = &phdrs[i];
         /* What lies outside the file would be mapped all the same and fault in the loader. */
-        if (ph.p_type == PT_LOAD && !inside(src, ph.p_offset, ph.p_filesz))
+        if (ph->p_type == PT_LOAD && !inside(src, ph->p_offset, ph->p_filesz))
             return fail(err, -ENOEXEC, "truncated ELF file: a segment ends outside of it");
-        if (ph.p_type != PT_NOTE)
+        if (ph->p_type != PT_NOTE)
             continue;
-        r = segment_read(src, &ph, &note, &found, err);
+        r = segment_read(src, ph, &note, &found, err);
         if (r < 0)
             return r;
     }

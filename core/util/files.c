@@ -108,6 +108,10 @@ int mkdir_p(const char *path, unsigned mode)
 
     if ((size_t)snprintf(copy, sizeof(copy), "%s", path) >= sizeof(copy))
         return -ENAMETOOLONG;
+    if (mkdir(copy, mode) == 0 || errno == EEXIST) /* nearly always */
+        return 0;
+    if (errno != ENOENT)
+        return -errno;
     for (p = copy + 1; *p; p++) {
         if (*p != '/')
             continue;
