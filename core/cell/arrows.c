@@ -175,23 +175,15 @@ static void select_undo(struct warden *w)
 /* The configured enforcer, else the one in tree. */
 static int enforcer_find(struct warden *w, struct cella_error *err)
 {
-    struct plugin **all = NULL;
-    size_t n = 0, i;
+    int r = catalog_configured(w->config, CELLA_KIND_ENFORCER, &w->enforcer_plugin, err);
 
-    catalog_all(w->config, CELLA_KIND_ENFORCER, &all, &n, NULL, NULL);
-    for (i = 0; i < n; i++) {
-        if (!w->enforcer_plugin &&
-            (catalog_config(w->config, all[i]) || !strcmp(all[i]->name, "egress-nft")))
-            w->enforcer_plugin = all[i];
-        else
-            plugin_unload(all[i]);
-    }
-    free(all);
-    return w->enforcer_plugin
-               ? 0
-               : fail(err, -ENOENT,
-                      "no egress enforcer is installed; cella-enforcer-egress-nft.so belongs in %s",
-                      plugin_dir());
+    if (r == -ENOENT)
+        r = catalog_find(w->config, CELLA_KIND_ENFORCER, "egress-nft", &w->enforcer_plugin, err);
+    return r == -ENOENT ? fail(err, r,
+                               "no egress enforcer is installed; cella-enforcer-egress-nft.so "
+                               "belongs in %s",
+                               plugin_dir())
+                        : r;
 }
 
 static int policy_go(struct warden *w, struct cella_error *err)

@@ -76,6 +76,21 @@ int catalog_find(const struct config *c, uint16_t kind, const char *name, struct
     return plugin_load(path, ret, err);
 }
 
+int catalog_configured(const struct config *c, uint16_t kind, struct plugin **ret,
+                       struct cella_error *err)
+{
+    size_t i;
+
+    for (i = 0; i < c->n_plugins; i++) {
+        int r = kind_is(c->plugins[i].path, kind, err);
+        if (r > 0)
+            r = plugin_load(c->plugins[i].path, ret, err) < 0 ? -EINVAL : 1;
+        if (r != 0)
+            return r < 0 ? -EINVAL : 0;
+    }
+    return -ENOENT;
+}
+
 struct list {
     struct plugin **v;
     size_t n;

@@ -142,6 +142,9 @@ void request_fini(struct request *req);
 /* catalog.c - finding plugins by kind and name */
 int catalog_find(const struct config *c, uint16_t kind, const char *name, struct plugin **ret,
                  struct cella_error *err);
+/* The first of the kind that the config lists; -ENOENT (err untouched) for none. */
+int catalog_configured(const struct config *c, uint16_t kind, struct plugin **ret,
+                       struct cella_error *err);
 /* Every plugin of the kind, configured ones first. ret: array of owned plugins. A plugin that does
    not load is passed to `broken` (may be NULL) and left out. */
 int catalog_all(const struct config *c, uint16_t kind, struct plugin ***ret, size_t *ret_n,
