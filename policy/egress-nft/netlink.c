@@ -52,9 +52,26 @@ static struct mnl_socket *route_open(void)
     return nl;
 }
 
+/* A socket stays in the namespace it was made in, so net_left() ends it. */
+static struct mnl_socket *route;
+
+static struct mnl_socket *route_here(void)
+{
+    if (!route)
+        route = route_open();
+    return route;
+}
+
+void net_left(void)
+{
+    if (route)
+        mnl_socket_close(route);
+    route = NULL;
+}
+
 static int request_run(struct request *q, const char *what, struct cella_error *err)
 {
-    struct mnl_socket *nl = route_open();
+    struct mnl_socket *nl = route_here();
     char buf[4096];
     long n;
     int r = 0;
@@ -66,7 +83,6 @@ static int request_run(struct request *q, const char *what, struct cella_error *
         n = mnl_socket_recvfrom(nl, buf, sizeof(buf));
     if (n < 0 || mnl_cb_run(buf, (size_t)n, 1, mnl_socket_get_portid(nl), NULL, NULL) < 0)
         r = fail(err, -errno, "%s: %s", what, strerror(errno));
-    mnl_socket_close(nl);
     return r;
 }
 
@@ -190,7 +206,7 @@ static int oper_state(const struct nlmsghdr *h, void *data)
 /* -errno, or the operational state. */
 static int link_state(unsigned index)
 {
-    struct mnl_socket *nl = route_open();
+    struct mnl_socket *nl = route_here();
     struct request q;
     struct ifinfomsg *head = request_init(&q, RTM_GETLINK, 0, sizeof(*head));
     unsigned state = 0;
@@ -207,7 +223,6 @@ static int link_state(unsigned index)
         n = mnl_socket_recvfrom(nl, buf, sizeof(buf));
     if (n < 0 || mnl_cb_run(buf, (size_t)n, 1, mnl_socket_get_portid(nl), oper_state, &state) < 0)
         r = -errno;
-    mnl_socket_close(nl);
     return r < 0 ? r : (int)state;
 }
 
@@ -274,7 +289,7 @@ static int host_addr(const struct nlmsghdr *h, void *data)
 
 int net_host_addrs(struct host_addrs *ret, struct cella_error *err)
 {
-    struct mnl_socket *nl = route_open();
+    struct mnl_socket *nl = route_here();
     struct request q;
     struct rtgenmsg *head = request_init(&q, RTM_GETADDR, NLM_F_DUMP, sizeof(*head));
     char buf[16384];
@@ -294,6 +309,5 @@ int net_host_addrs(struct host_addrs *ret, struct cella_error *err)
     }
     if (n < 0 || r < 0)
         r = fail(err, -errno, "reading the host's own addresses: %s", strerror(errno));
-    mnl_socket_close(nl);
     return r;
 }

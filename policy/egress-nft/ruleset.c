@@ -49,12 +49,11 @@ static void add_range(struct buf *b, uint32_t lo, uint32_t hi)
     add_addr(b, hi);
 }
 
-/* "add element" lines; nothing at all for an empty set. */
 static void add_hard(struct buf *b, const struct host_addrs *hosts)
 {
     size_t i;
 
-    buf_addf(b, "add element inet cella hard { ");
+    buf_addf(b, "{ ");
     for (i = 0; i < policy_hard_count; i++)
         buf_addf(b, "%s%s", i ? ", " : "", policy_hard_ranges[i].cidr);
     for (i = 0; i < hosts->n; i++) {
@@ -63,9 +62,10 @@ static void add_hard(struct buf *b, const struct host_addrs *hosts)
         buf_addf(b, ", ");
         add_addr(b, hosts->addr[i]);
     }
-    buf_addf(b, " }\n");
+    buf_addf(b, " }");
 }
 
+/* "add element" lines; nothing at all for an empty set. */
 static void add_allow(struct buf *b, const char *set, const struct policy_entry *entries,
                       uint32_t n_entries)
 {
@@ -113,22 +113,25 @@ static void add_name_ports(struct buf *b, const struct policy_table *t, enum pol
     free(ports);
 }
 
-static void add_sets(struct buf *b, const struct policy_table *t, const struct host_addrs *hosts)
+static void add_sets(struct buf *b, const struct policy_table *t)
 {
-    add_hard(b, hosts);
     add_allow(b, "allow", t->entries, t->head.n_entries);
     add_allow(b, "allow_udp", t->udp, t->head.n_udp);
     add_name_ports(b, t, POLICY_TCP);
     add_name_ports(b, t, POLICY_UDP);
 }
 
-static void add_chains(struct buf *b, uint32_t slot)
+/* The one set that is never empty comes with its elements: libnftables need not look it up. */
+static void add_chains(struct buf *b, uint32_t slot, const struct host_addrs *hosts)
 {
     uint32_t cell = slot_cell(slot);
 
+    buf_addf(b, "table inet cella {\n"
+                "  set hard { type ipv4_addr; flags interval; auto-merge;\n"
+                "    elements = ");
+    add_hard(b, hosts);
     buf_addf(b,
-             "table inet cella {\n"
-             "  set hard { type ipv4_addr; flags interval; auto-merge; }\n"
+             " }\n"
              "  set allow { typeof ip daddr . tcp dport; flags interval; }\n"
              "  set reach { type inet_service; flags interval, timeout; }\n"
              "  set allow_udp { typeof ip daddr . udp dport; flags interval; }\n"
@@ -194,8 +197,8 @@ static void add_chains(struct buf *b, uint32_t slot)
 void ruleset_text(struct buf *b, uint32_t slot, const struct policy_table *t,
                   const struct host_addrs *hosts)
 {
-    add_chains(b, slot);
-    add_sets(b, t, hosts);
+    add_chains(b, slot, hosts);
+    add_sets(b, t);
     buf_add(b, "", 1);
 }
 
@@ -243,7 +246,10 @@ int ruleset_replace(const struct policy_table *t, const struct host_addrs *hosts
 
     for (i = 0; i < ARRAY_LEN(sets); i++)
         buf_addf(&b, "flush set inet cella %s\n", sets[i]);
-    add_sets(&b, t, hosts);
+    buf_addf(&b, "add element inet cella hard ");
+    add_hard(&b, hosts);
+    buf_addf(&b, "\n");
+    add_sets(&b, t);
     buf_add(&b, "", 1);
     return run(&b, "changing the rule set", err);
 }

@@ -45,6 +45,7 @@ struct job {
 
 static int enter(int ns, const char *what, struct cella_error *err)
 {
+    net_left();
     if (setns(ns, CLONE_NEWNET) < 0)
         return fail(err, -errno, "entering the %s network namespace: %s", what, strerror(errno));
     return 0;
@@ -213,6 +214,7 @@ static int build(struct job *j, struct cella_error *err)
                             slot_mac(j->slot, 1)};
     int r;
 
+    net_left();
     if (unshare(CLONE_NEWNET) < 0)
         return fail(err, -errno, "making the gate's network namespace: %s", strerror(errno));
     r = own_ns(&j->gate_fd, err);
@@ -343,6 +345,7 @@ static int probe(struct job *j, struct cella_error *err)
     struct link_end cell = {"eth0", slot_cell(0), slot_gateway(0), slot_mac(0, 2), slot_mac(0, 1)};
     int r;
 
+    net_left();
     if (unshare(CLONE_NEWNET) < 0)
         return fail(err, -errno, "making a network namespace: %s", strerror(errno));
     r = own_ns(&j->gate_fd, err);

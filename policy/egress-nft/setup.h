@@ -35,6 +35,8 @@ int net_wait_up(const char *name, struct cella_error *err);
 /* Makes every destination local, so that packets for the world end in the gate's sockets. */
 int net_all_local(struct cella_error *err);
 int net_host_addrs(struct host_addrs *ret, struct cella_error *err);
+/* Before another namespace becomes the current one. */
+void net_left(void);
 
 /* ---- sockets.c: the gate's listeners in the current namespace ---- */
 int gate_listener(uint16_t port, int type, int *ret_fd, struct cella_error *err);
