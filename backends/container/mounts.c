@@ -402,12 +402,16 @@ static void mask(const struct launch *l, int root, int layer)
 {
     struct mount_attr ro = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
                                         MOUNT_ATTR_NOEXEC};
-    int empty = sys_open_tree(layer, "empty", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    int empty = sys_open_tree(layer, "empty", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC), null;
     size_t i;
 
     if (empty < 0 || sys_mount_setattr(empty, "", AT_EMPTY_PATH, &ro) < 0)
         child_fail(l, -errno, STEP_MOUNT, "masked paths: %s", strerror(errno));
     attach(l, root, empty, "/dev/mqueue", 0); /* a place to clone it from until mqueue covers it */
+    empty = in_root(root, "/dev/mqueue", O_PATH);
+    null = in_root(root, "/dev/null", O_PATH);
+    if (empty < 0 || null < 0)
+        child_fail(l, -errno, STEP_MOUNT, "masked paths: %s", strerror(errno));
     for (i = 0; i < ARRAY_LEN(masked); i++) {
         struct stat st;
         int fd, target = in_root(root, masked[i], O_PATH);
@@ -415,17 +419,15 @@ static void mask(const struct launch *l, int root, int layer)
             continue;
         if (fstat(target, &st) < 0)
             st.st_mode = S_IFREG;
-        fd = in_root(root, S_ISDIR(st.st_mode) ? "/dev/mqueue" : "/dev/null", O_PATH);
-        if (fd >= 0) {
-            int clone = sys_open_tree(fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
-            close(fd);
-            fd = clone;
-        }
+        fd = sys_open_tree(S_ISDIR(st.st_mode) ? empty : null, "",
+                           OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
         if (fd < 0 || sys_move_mount(fd, target) < 0)
             child_fail(l, -errno, STEP_MOUNT, "%s: cannot mask it: %s", masked[i], strerror(errno));
         close(fd);
         close(target);
     }
+    close(null);
+    close(empty);
     for (i = 0; i < ARRAY_LEN(frozen); i++) {
         int target = in_root(root, frozen[i], O_PATH), fd;
         if (target < 0)
