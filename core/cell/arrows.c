@@ -4,8 +4,8 @@
 /*
  * arrows - the way from a request to a created cell, as a table of steps with their undo. Each
  * arrow that succeeds leaves one audit event; one that fails undoes those before it, in reverse,
- * and says which it was. The enforcer attaches before the backend may create anything: there is no
- * moment with a link and no rules.
+ * and says which it was. The enforcer begins to attach before the backend may create anything, and has
+ * done it before the backend may start: no code of a cell ever runs without its rules.
  */
 #include <fcntl.h>
 
@@ -367,6 +367,13 @@ static void gate_exited(void *data, int fd, uint32_t ready)
              "the gate process died; nothing can pass any more and the cell was stopped");
 }
 
+static uint32_t link_kind(const struct warden *w)
+{
+    if (!strcmp(w->policy.name, "none"))
+        return CELLA_LINK_NONE;
+    return w->probe.probe.net_need == CELLA_NET_TAP ? CELLA_LINK_TAP : CELLA_LINK_NETNS;
+}
+
 static int attach_go(struct warden *w, struct cella_error *err)
 {
     struct cella_policy policy = policy_struct(w, &w->policy, w->generation);
@@ -377,7 +384,8 @@ static int attach_go(struct warden *w, struct cella_error *err)
                                   .borrow_netns_fd = w->netns_fd,
                                   .borrow_uplink_fd = -1,
                                   .policy = &policy,
-                                  .options = option_set_get(w->enforcer_options)};
+                                  .options = option_set_get(w->enforcer_options),
+                                  .early = 1};
     auto_free char *scratch = path_join(w->dir.path, "scratch");
     int r = uplink_open(w, err);
 
@@ -385,10 +393,7 @@ static int attach_go(struct warden *w, struct cella_error *err)
         return r < 0 ? r : fail(err, -ENOMEM, "attach: out of memory");
     attach.scratch = scratch;
     attach.borrow_uplink_fd = w->uplink_fd;
-    if (!strcmp(w->policy.name, "none"))
-        attach.link = CELLA_LINK_NONE;
-    else if (w->probe.probe.net_need == CELLA_NET_TAP)
-        attach.link = CELLA_LINK_TAP;
+    attach.link = w->link_kind = link_kind(w);
     r = enforcer_attach(w->enforcer_plugin, &w->enforcer_host.table, &attach, &w->enforcer,
                         &w->attached, err);
     if (r < 0)
@@ -398,9 +403,19 @@ static int attach_go(struct warden *w, struct cella_error *err)
         loop_watch(w->loop, w->attached.borrow_exit_fd, CELLA_FD_IN, gate_exited, w);
     json_object_set_new(w->cell, "address", json_string(w->attached.address));
     json_object_set_new(w->cell, "gate_pid", json_integer((json_int_t)w->attached.gate_pid));
-    return warden_audit(w, err, "net.attach", "s:enforcer", w->enforcer_plugin->name, "s:policy",
-                        w->policy.name, "s:link", attach.link == CELLA_LINK_NONE ? "none" : "l3",
-                        "s:address", w->attached.address, "i:gen", (int64_t)w->generation, NULL);
+    return 0;
+}
+
+/* The rules have been made while the backend built the cell; it may start only when they hold. */
+static int rules_go(struct warden *w, struct cella_error *err)
+{
+    int r = enforcer_wait(&w->enforcer, err);
+
+    if (r == 0)
+        r = warden_audit(w, err, "net.attach", "s:enforcer", w->enforcer_plugin->name, "s:policy",
+                         w->policy.name, "s:link", w->link_kind == CELLA_LINK_NONE ? "none" : "l3",
+                         "s:address", w->attached.address, "i:gen", (int64_t)w->generation, NULL);
+    return r < 0 ? r : create_cell_record(w, err);
 }
 
 static void attach_undo(struct warden *w)
@@ -429,6 +444,7 @@ static const struct arrow arrows[] = {
     {"slot", slot_go, slot_undo},
     {"attach", attach_go, attach_undo},
     {"create", create_cell, create_cell_undo},
+    {"rules", rules_go, NULL},
 };
 
 int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,

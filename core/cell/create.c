@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * create - the last arrow: everything the backend needs in one spec. The agent goes into sealed
+ * create - the arrow to the backend: everything it needs in one spec. The agent goes into sealed
  * memory, the per-cell files of /etc are written beside the cell, the user's mounts are checked
  * against the operator's rules.
  */
@@ -218,10 +218,16 @@ int create_cell(struct warden *w, struct cella_error *err)
     if (r < 0)
         return r;
     close(steal_fd(&w->agent_fd));
+    return 0;
+}
+
+int create_cell_record(struct warden *w, struct cella_error *err)
+{
     return warden_audit(w, err, "cell.create", "s:backend", w->backend_plugin->name, "i:memory",
-                        (int64_t)limits.memory_bytes, "i:disk", (int64_t)limits.disk_bytes,
-                        "i:cpu_millis", (int64_t)limits.cpu_millis, "i:pids", (int64_t)limits.pids,
-                        "i:wall_ns", (int64_t)w->req.limits.wall_ns, NULL);
+                        (int64_t)w->req.limits.memory, "i:disk", (int64_t)w->req.limits.disk,
+                        "i:cpu_millis", (int64_t)w->req.limits.cpu_millis, "i:pids",
+                        (int64_t)w->req.limits.pids, "i:wall_ns", (int64_t)w->req.limits.wall_ns,
+                        NULL);
 }
 
 void create_cell_undo(struct warden *w)

@@ -84,6 +84,7 @@ struct warden {
     struct backend backend;
     struct enforcer enforcer;
     struct cella_attached attached;
+    uint32_t link_kind; /* enum cella_link_kind */
     struct cella_started started;
     int enforcer_on;
     struct policy_text policy;
@@ -201,6 +202,7 @@ int shown_mounts(struct warden *w, struct cella_mount *mounts, uint32_t *n,
 
 /* create.c */
 int create_cell(struct warden *w, struct cella_error *err);
+int create_cell_record(struct warden *w, struct cella_error *err); /* built, and the rules hold */
 void create_cell_undo(struct warden *w);
 
 /* host.c - the host table of this process, sinks, audit consequences */

@@ -97,14 +97,16 @@ int enforcer_attach(struct plugin *p, const struct cella_host *host,
 {
     struct cella_attached out = {HDR(cella_attached, CELLA_KIND_ATTACHED), .own_tap_fd = -1,
                                  .borrow_exit_fd = -1};
+    struct cella_attach in = *attach;
     void *self = NULL;
     const char *fault;
     struct call c;
     int r;
 
+    in.early = attach->early && ops(p)->attach_wait;
     plugin_host_seen(p, host);
     struct cella_error *e = call_begin(&c, p, "attach", DEADLINE_BUILD);
-    r = ops(p)->attach(host, attach, &self, &out, e);
+    r = ops(p)->attach(host, &in, &self, &out, e);
     fault =
         r == 0 ? attached_fault(attach, &out) : NULL; /* before the sweep: it marks descriptors */
     r = call_end(&c, r, err);
@@ -118,9 +120,26 @@ int enforcer_attach(struct plugin *p, const struct cella_host *host,
         detach_call(p, self);
         return call_broken(&c, err, "%s", fault);
     }
-    *ret = (struct enforcer){.plugin = p, .self = self};
+    *ret = (struct enforcer){.plugin = p, .self = self, .waiting = (int)in.early};
     *ret_attached = out;
     return 0;
+}
+
+int enforcer_wait(struct enforcer *e, struct cella_error *err)
+{
+    struct call c;
+    int r;
+
+    if (!e->self)
+        return fail(err, -EPROTO, "attach_wait: nothing is attached");
+    if (!e->waiting)
+        return 0;
+    struct cella_error *own = call_begin(&c, e->plugin, "attach_wait", DEADLINE_BUILD);
+    r = ops(e->plugin)->attach_wait(e->self, own);
+    r = call_end(&c, r, err);
+    if (r == 0)
+        e->waiting = 0;
+    return r;
 }
 
 static int applied_check(const struct call *c, const struct cella_applied *out, uint64_t generation,
@@ -136,7 +155,7 @@ static int applied_check(const struct call *c, const struct cella_applied *out, 
 
 static int attached_required(const struct enforcer *e, const char *op, struct cella_error *err)
 {
-    if (e->self)
+    if (e->self && !e->waiting)
         return 0;
     return fail(err, -EPROTO, "%s: %s is not possible before attach or after detach",
                 e->plugin ? e->plugin->name : "enforcer", op);

@@ -48,6 +48,7 @@ static const struct op_info enforcer_ops[] = {
     OP(cella_enforcer_ops, expect, "refused with EOPNOTSUPP"),
     OP(cella_enforcer_ops, reach_begin, "refused with EOPNOTSUPP"),
     OP(cella_enforcer_ops, reach_end, "refused with EOPNOTSUPP"),
+    OP(cella_enforcer_ops, attach_wait, "attach does everything"),
 };
 
 static const struct op_info decider_ops[] = {

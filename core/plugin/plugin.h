@@ -111,6 +111,7 @@ int backend_reap(struct plugin *p, const struct cella_host *host, const struct c
 struct enforcer {
     struct plugin *plugin;
     void *self;
+    int waiting; /* attached early: only enforcer_wait and enforcer_detach are possible */
 };
 int enforcer_probe(struct plugin *p, const struct cella_host *host, struct probe_result *ret,
                    struct cella_error *err);
@@ -118,6 +119,8 @@ int enforcer_check(struct plugin *p, const struct cella_policy *policy, struct c
 int enforcer_attach(struct plugin *p, const struct cella_host *host,
                     const struct cella_attach *attach, struct enforcer *ret,
                     struct cella_attached *ret_attached, struct cella_error *err);
+/* After an attach with `early`: returns when the rules are in force. On failure: detach. */
+int enforcer_wait(struct enforcer *e, struct cella_error *err);
 int enforcer_apply(struct enforcer *e, const struct cella_policy *policy, struct cella_applied *ret,
                    struct cella_error *err);
 int enforcer_phase(struct enforcer *e, const char *phase, uint64_t generation,

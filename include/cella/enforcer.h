@@ -5,11 +5,13 @@
  * cella/enforcer.h - an enforcer makes egress policy bite, from outside the cell.
  *
  * attach() is called before the backend's create(): when it returns, the cell's link exists, rules
- * are in force under `generation`, and nothing can pass that the policy does not allow. If the
- * enforcer or its helper dies, nothing passes. detach() closes everything. The enforcer never
+ * are in force under `generation`, and nothing can pass that the policy does not allow. An enforcer
+ * with attach_wait() may do the work of attach() while the backend builds the cell: then that holds
+ * when attach_wait() returns, which is before the backend's start() and so before any code of the
+ * cell. Until then nothing at all passes. If the enforcer or its helper dies, nothing passes. detach() closes everything. The enforcer never
  * trusts anything inside the cell's namespaces.
  *
- * Lifecycle: probe*; attach -> ATTACHED; apply, phase, report, expect, reach_begin and reach_end any number of times; detach (last
+ * Lifecycle: probe*; attach (attach_wait) -> ATTACHED; apply, phase, report, expect, reach_begin and reach_end any number of times; detach (last
  * call on self); reap (no instance).
  *
  * Every attempt, denied or allowed, is one event through host->emit:
@@ -59,6 +61,8 @@ struct cella_attach {
     int32_t borrow_uplink_fd; /* network namespace to dial from; -1 = the host's own */
     const struct cella_policy *policy;
     const struct cella_options *options;
+    uint32_t early; /* 1: the host will call attach_wait; set only where the enforcer has it */
+    uint32_t reserved0;
 };
 
 struct cella_attached {
@@ -196,6 +200,10 @@ struct cella_enforcer_ops {
     int (*reach_end)(void *self, void *ctx,
                      void (*seen)(void *ctx, const struct cella_reach_seen *seen),
                      struct cella_error *err);
+    /* Optional: attach does everything. Called once after an attach with `early` 1, before any other
+       operation on self but detach. That attach may return as soon as it has begun; what it returned is final.
+       This returns when all that attach promises holds; on failure only detach follows. */
+    int (*attach_wait)(void *self, struct cella_error *err);
 };
 
 #define CELLA_ENFORCER_OPS_BASELINE                                                                \

@@ -84,7 +84,7 @@ static int setup_path(const struct cella_host *host, char **ret, struct cella_er
 }
 
 /* Waits for READY (with the descriptors) and UP. */
-static int attach_wait(struct egress *e, int *ret_tap, struct cella_error *err)
+static int gate_wait(struct egress *e, int *ret_tap, struct cella_error *err)
 {
     uint64_t deadline = now_ns() + ATTACH_NS;
     struct ctl_msg m;
@@ -112,8 +112,8 @@ static int attach_wait(struct egress *e, int *ret_tap, struct cella_error *err)
     return 0;
 }
 
-static int attach_gate(struct egress *e, const struct cella_attach *at, int *ret_tap,
-                       struct cella_error *err)
+/* The helper runs from here on; gate_up() waits for it. */
+static int gate_begin(struct egress *e, const struct cella_attach *at, struct cella_error *err)
 {
     const char *gate = e->host->helper_path(e->host->ctx, "cella-gate");
     char slot[16], gate_path[4096], resolvers[RESOLVERS_LEN];
@@ -133,9 +133,13 @@ static int attach_gate(struct egress *e, const struct cella_attach *at, int *ret
     if (r < 0)
         return r;
     e->pidfd = pidfd_open_(e->pid);
-    if (e->pidfd < 0)
-        return fail(err, e->pidfd, "no pidfd for the gate: %s", strerror(-e->pidfd));
-    r = attach_wait(e, ret_tap, err);
+    return e->pidfd < 0 ? fail(err, e->pidfd, "no pidfd for the gate: %s", strerror(-e->pidfd)) : 0;
+}
+
+static int gate_up(struct egress *e, int *ret_tap, struct cella_error *err)
+{
+    int r = gate_wait(e, ret_tap, err);
+
     if (r < 0)
         return r;
     r = e->host->fd_watch(e->host->ctx, e->ctl, CELLA_FD_IN, gate_readable, e);
@@ -188,6 +192,39 @@ static void describe(const struct egress *e, int own_tap, struct cella_attached 
 
 static void egress_detach(void *self);
 
+/* May attach return when the helper has begun? Not where its result is not known before: the tap, the authority. */
+static int may_wait(const struct egress *e, const struct cella_attach *at)
+{
+    return at->hdr.size >= offsetof(struct cella_attach, early) + sizeof(at->early) && at->early &&
+           e->link == CELLA_LINK_NETNS && !intercept_wanted(&e->document);
+}
+
+static int attach_link(struct egress *e, const struct cella_attach *at, int *ret_tap,
+                       struct cella_error *err)
+{
+    int r;
+
+    if (e->link == CELLA_LINK_NONE)
+        return attach_none(e, at, err);
+    r = gate_begin(e, at, err);
+    e->pending = r == 0 && may_wait(e, at);
+    if (r < 0 || e->pending)
+        return r;
+    r = gate_up(e, ret_tap, err);
+    return r < 0 ? r : intercept_ready(e, &e->document, &e->table, err);
+}
+
+static int egress_attach_wait(void *self, struct cella_error *err)
+{
+    struct egress *e = self;
+    int tap = -1;
+
+    if (!e->pending)
+        return 0;
+    e->pending = 0;
+    return gate_up(e, &tap, err);
+}
+
 static int egress_attach(const struct cella_host *host, const struct cella_attach *at,
                          void **ret_self, struct cella_attached *ret, struct cella_error *err)
 {
@@ -228,9 +265,7 @@ static int egress_attach(const struct cella_host *host, const struct cella_attac
     if (r == 0)
         r = intercept_options(e, at->options, err);
     if (r == 0)
-        r = at->link == CELLA_LINK_NONE ? attach_none(e, at, err) : attach_gate(e, at, &tap, err);
-    if (r == 0 && at->link != CELLA_LINK_NONE)
-        r = intercept_ready(e, &e->document, &e->table, err);
+        r = attach_link(e, at, &tap, err);
     if (r < 0) {
         auto_close_(&tap);
         egress_detach(e);
@@ -473,6 +508,7 @@ static const struct cella_enforcer_ops ops = {
     .expect = egress_expect,
     .reach_begin = egress_reach_begin,
     .reach_end = egress_reach_end,
+    .attach_wait = egress_attach_wait,
 };
 
 CELLA_REGISTER(CELLA_KIND_ENFORCER, ops)

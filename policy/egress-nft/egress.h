@@ -41,6 +41,7 @@ struct egress {
     int ctl, gate_ns, uplink, pidfd;
     pid_t pid;
     int watched;
+    int pending;            /* attach has begun; attach_wait ends it */
     int flushed;            /* CTL_FLUSHED came */
     struct ctl_msg replied; /* last CTL_PUBLISHED */
     char *setup_path;
@@ -97,6 +98,8 @@ void table_adopt(struct egress *e, struct policy_table *t);
 
 /* ---- intercept.c ---- */
 int intercept_options(struct egress *e, const struct cella_options *o, struct cella_error *err);
+/* Does any phase look inside TLS or HTTP? */
+int intercept_wanted(const struct document *d);
 /* Before a document comes into force: an engine if a rule needs one, names its CA can speak for, secrets. */
 int intercept_ready(struct egress *e, const struct document *d, const struct policy_table *t,
                     struct cella_error *err);

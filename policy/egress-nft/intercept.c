@@ -359,6 +359,13 @@ static int start(struct egress *e, const struct document *d, const struct policy
     return r;
 }
 
+int intercept_wanted(const struct document *d)
+{
+    size_t phase = 0, rule = 0;
+
+    return http_rule(d, &phase, &rule) != NULL;
+}
+
 int intercept_ready(struct egress *e, const struct document *d, const struct policy_table *t,
                     struct cella_error *err)
 {

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* What an enforcer may hand back as the cell's certificate authority, at attach and with a change. */
+/* What an enforcer may hand back as the cell's certificate authority, at attach and with a change; and attaching early. */
 #include "harness.h"
 
 static struct cella_span given;
-static int attached, detached;
+static int attached, detached, waited, wait_result;
+static uint32_t asked_early;
 
 static int e_attach(const struct cella_host *host, const struct cella_attach *attach,
                     void **ret_self, struct cella_attached *ret, struct cella_error *err)
 {
-    (void)host, (void)attach, (void)err;
+    (void)host, (void)err;
+    asked_early = attach->early;
     ret->ca_pem = given;
     *ret_self = &attached;
     attached++;
@@ -29,6 +31,20 @@ static int e_apply(void *self, const struct cella_policy *policy, struct cella_a
     (void)self, (void)err;
     ret->generation = policy->generation;
     ret->ca_pem = given;
+    return 0;
+}
+
+static int e_wait(void *self, struct cella_error *err)
+{
+    (void)self, (void)err;
+    waited++;
+    return wait_result;
+}
+
+static int e_report(void *self, void *ctx, void (*flow)(void *, const struct cella_flow *),
+                    struct cella_error *err)
+{
+    (void)self, (void)ctx, (void)flow, (void)err;
     return 0;
 }
 
@@ -61,7 +77,7 @@ static void test_authority(void **state)
 
     (void)state;
     for (i = 0; i < ARRAY_LEN(rows); i++) {
-        struct enforcer e = {NULL, NULL};
+        struct enforcer e = {NULL, NULL, 0};
         struct cella_attached got = {.reserved0 = 7};
         given = (struct cella_span){rows[i].ptr, rows[i].len};
         if (rows[i].ok) {
@@ -84,9 +100,47 @@ static void test_authority(void **state)
     }
 }
 
+/* Nothing but the wait and detach reaches an enforcer that has not said that its rules hold. */
+static void test_early(void **state)
+{
+    const struct cella_attach at = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
+                                    .link = CELLA_LINK_NONE,
+                                    .early = 1};
+    struct cella_attached got;
+    struct enforcer e = {NULL, NULL, 0};
+    struct errbuf eb;
+
+    (void)state;
+    given = (struct cella_span){NULL, 0};
+    assert_int_equal(enforcer_wait(&e, errbuf_init(&eb)), -EPROTO);
+    assert_ok(enforcer_attach(&walls, &test_host, &at, &e, &got, errbuf_init(&eb)), eb);
+    assert_int_equal(asked_early, 0); /* it has no attach_wait: attach did everything */
+    assert_ok(enforcer_wait(&e, errbuf_init(&eb)), eb);
+    assert_ok(enforcer_report(&e, NULL, NULL, errbuf_init(&eb)), eb);
+    assert_int_equal(waited, 0);
+    enforcer_detach(&e);
+
+    walls.ops.enforcer.attach_wait = e_wait;
+    walls.ops.enforcer.report = e_report;
+    assert_ok(enforcer_attach(&walls, &test_host, &at, &e, &got, errbuf_init(&eb)), eb);
+    assert_int_equal(asked_early, 1);
+    assert_int_equal(enforcer_report(&e, NULL, NULL, errbuf_init(&eb)), -EPROTO);
+    wait_result = -EIO;
+    assert_int_equal(enforcer_wait(&e, errbuf_init(&eb)), -EIO);
+    assert_int_equal(enforcer_report(&e, NULL, NULL, errbuf_init(&eb)), -EPROTO);
+    wait_result = 0;
+    assert_ok(enforcer_wait(&e, errbuf_init(&eb)), eb);
+    assert_ok(enforcer_wait(&e, errbuf_init(&eb)), eb);
+    assert_int_equal(waited, 2); /* once it holds, it is not asked again */
+    assert_ok(enforcer_report(&e, NULL, NULL, errbuf_init(&eb)), eb);
+    enforcer_detach(&e);
+    assert_int_equal(attached, detached);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_authority)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_authority),
+                                       cmocka_unit_test(test_early)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
