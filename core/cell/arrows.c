@@ -440,9 +440,9 @@ static const struct arrow arrows[] = {
     {"policy", policy_go, policy_undo},
     {"secrets", secrets_load, secrets_undo},
     {"admit", admit_go, NULL},
-    {"image", image_go, image_undo},
     {"slot", slot_go, slot_undo},
     {"attach", attach_go, attach_undo},
+    {"image", image_go, image_undo},
     {"create", create_cell, create_cell_undo},
     {"rules", rules_go, NULL},
 };
