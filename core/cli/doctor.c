@@ -275,7 +275,8 @@ static json_t *check_kernel(void)
 
 static json_t *check_programs(void)
 {
-    static const char *const needed[] = {"cella-warden", "cella-agent", "cella-gate"};
+    static const char *const needed[] = {"cella-warden", "cella-agent", "cella-gate",
+                                         "cella-probe"};
     json_t *out = json_object();
     size_t i;
 
