@@ -651,6 +651,32 @@ class H1(Case):
         self.assertEqual(read_response(s)[1], b"half")
         self.assertEqual(STAGE.plain.eofs[-1], b"")
 
+    def test_half_close_of_tls(self):
+        s = socket.create_connection((CELL, DOORS["api.example"][0]), timeout=10)
+        rx, tx = ssl.MemoryBIO(), ssl.MemoryBIO()
+        t = context().wrap_bio(rx, tx, server_hostname="api.example")
+
+        def until(fn):
+            while True:
+                try:
+                    got = fn()
+                    if tx.pending:
+                        s.sendall(tx.read())
+                    return got
+                except ssl.SSLWantReadError:
+                    if tx.pending:
+                        s.sendall(tx.read())
+                    rx.write(s.recv(65536))
+        until(t.do_handshake)
+        t.write(b"GET /slow HTTP/1.1\r\nHost: api.example\r\n\r\n")
+        try:
+            t.unwrap()  # close_notify: no more requests; the answer is still to come
+        except ssl.SSLWantReadError:
+            pass
+        s.sendall(tx.read())
+        s.shutdown(socket.SHUT_WR)
+        self.assertIn(b" 200 ", until(lambda: t.read(1000)))
+
     def test_curl(self):
         r = sh("curl", "-sS", "--fail", "--cacert", f"{TMP}/cell-ca.pem", "--connect-to",
                f"api.example:8443:{CELL}:1443", "https://api.example:8443/from-curl", "-d", "x=1", "-H", "Expect:")
