@@ -285,10 +285,11 @@ static int call_wait(struct client *cl, struct call *call)
     }
 }
 
-static int call_send(struct client *cl, const char *name, json_t *args, uint32_t *ret_id,
-                     struct cella_error *err)
+static int call_send(struct client *cl, const char *name, json_t *args, int progress,
+                     uint32_t *ret_id, struct cella_error *err)
 {
-    json_t *request = json_pack("{s:s, s:O*}", "call", name, "args", args);
+    json_t *request = json_pack("{s:s, s:O*, s:o*}", "call", name, "args", args, "progress",
+                                progress ? json_true() : NULL);
     auto_free char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
     int r;
 
@@ -338,7 +339,7 @@ int client_call(struct client *cl, const char *name, json_t *args, json_t **ret_
 
     if (ret_exit)
         *ret_exit = 125;
-    r = call_send(cl, name, args, &call.id, err);
+    r = call_send(cl, name, args, progress != NULL, &call.id, err);
     if (r < 0)
         return r;
     r = call_wait(cl, &call);
@@ -356,7 +357,7 @@ int client_call_begin(struct client *cl, const char *name, json_t *args, struct 
 {
     json_decref(cl->later_reply);
     cl->later_reply = NULL;
-    return call_send(cl, name, args, &cl->later_id, err);
+    return call_send(cl, name, args, /* progress= */ 0, &cl->later_id, err);
 }
 
 int client_call_end(struct client *cl, json_t **ret_result, struct cella_error *err)

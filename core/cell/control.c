@@ -132,9 +132,13 @@ void peer_reply_error(struct warden *w, const struct pending *to, const struct c
 
 /* ---- calls ---- */
 
+/* Only for whoever asked: each one wakes the client, and most do not look. */
 static void progress(void *ctx, const char *stage)
 {
-    send_json(ctx, 0, json_pack("{s:s}", "stage", stage));
+    const struct peer *p = ctx;
+
+    if (p->progress)
+        send_json(ctx, 0, json_pack("{s:s}", "stage", stage));
 }
 
 static json_t *created_json(struct warden *w)
@@ -413,6 +417,7 @@ static void dispatch_call(struct peer *p, uint32_t id, json_t *message)
     size_t i;
     int r;
 
+    p->progress = json_is_true(json_object_get(message, "progress"));
     for (i = 0; name && i < ARRAY_LEN(calls) && strcmp(calls[i].name, name); i++)
         ;
     if (!name || i == ARRAY_LEN(calls))

@@ -11,8 +11,9 @@ struct peer {
     struct warden *warden;
     struct framer *framer;
     uint64_t serial;
-    int dead;  /* waits to be freed */
-    int lease; /* the cell goes when this connection goes */
+    int dead;     /* waits to be freed */
+    int lease;    /* the cell goes when this connection goes */
+    int progress; /* the present call wants to be told of stages */
     struct relay *relays;
     struct peer *next;
 };

@@ -30,6 +30,12 @@ static void stage(void *ctx, const char *name)
     }
 }
 
+/* For client_call(): nobody is told of stages that nobody will print. */
+static void (*stage_of(const struct stages *s))(void *, const char *)
+{
+    return s->on ? stage : NULL;
+}
+
 static void stages_print(struct stages *s)
 {
     uint64_t end = now_ns();
@@ -74,7 +80,8 @@ static int cell_new(const struct options *o, int argc, char **argv, int detach, 
     if (r == 0 && lease)
         r = client_call(cl, "lease", NULL, NULL, NULL, NULL, NULL, cli_err);
     if (r == 0)
-        r = client_call(cl, "create", request, ret_created, ret_exit, stage, stages, cli_err);
+        r = client_call(cl, "create", request, ret_created, ret_exit, stage_of(stages), stages,
+                        cli_err);
     json_decref(request);
     if (r < 0) {
         client_free(cl);
@@ -143,7 +150,8 @@ static int run_summary(struct run *run)
 
     if (alive) {
         stage(&run->stages, "rm");
-        r = client_call(run->client, "rm", force, &removed, NULL, stage, &run->stages, err);
+        r = client_call(run->client, "rm", force, &removed, NULL, stage_of(&run->stages),
+                        &run->stages, err);
     }
     json_decref(force);
     if (client_call_end(run->client, &run->summary, r == 0 ? NULL : err) < 0 && r < 0)
@@ -225,7 +233,8 @@ static int run_attached(struct run *run, int argc, char **argv)
     auto_buf struct buf fields = BUF_INIT;
     int r = exec_fields(run->o, argc, argv, 0, &fields);
     if (r == 0)
-        r = client_call(run->client, "start", NULL, NULL, NULL, stage, &run->stages, cli_err);
+        r = client_call(run->client, "start", NULL, NULL, NULL, stage_of(&run->stages),
+                        &run->stages, cli_err);
     if (r == 0)
         r = client_call_begin(run->client, "wait", NULL, cli_err);
     if (r < 0)
@@ -253,7 +262,8 @@ int verb_run(const struct options *o, int argc, char **argv)
     }
     say_strength(run.created);
     if (o->detach) {
-        r = client_call(run.client, "start", NULL, NULL, NULL, stage, &run.stages, cli_err);
+        r = client_call(run.client, "start", NULL, NULL, NULL, stage_of(&run.stages), &run.stages,
+                        cli_err);
         stages_print(&run.stages);
         if (r == 0)
             r = print_cell(o, run.created);

@@ -123,7 +123,8 @@ static void script_call(void)
     struct cella_frame f = take(got);
 
     got[f.length] = 0;
-    if (f.type != CELLA_FRAME_CALL || !strstr((char *)got, "\"create\""))
+    if (f.type != CELLA_FRAME_CALL || !strstr((char *)got, "\"create\"") ||
+        !strstr((char *)got, "\"progress\":true"))
         _exit(2);
     say(0, "{\"stage\":\"attach\"}");
     say(f.id, "{\"ok\":{\"name\":\"x\"}}");
