@@ -2,9 +2,11 @@
 # SPDX-FileCopyrightText: The cella authors
 """run, and the verbs one by one: order, names, exit codes, streams, signals, terminals."""
 import fcntl
+import json
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -349,3 +351,20 @@ def test_output_is_the_commands_alone(cella):
     """Nothing of cella's own goes to stdout, and nothing to stderr when it is no terminal."""
     result = cella.run("--", "true").ok()
     assert result.out == b"" and result.err == b""
+
+
+@pytest.mark.quick
+def test_gate_that_does_not_start_refuses_the_cell(cella, tmp_path):
+    """The enforcer works while the backend creates: what it fails at late must still stop the start."""
+    here = tmp_path / "build"
+    here.mkdir(mode=0o755)
+    for name in ("cella", "cella-warden", "cella-agent", "cella-gate-setup"):
+        shutil.copy(cella.build / name, here / name)
+    shutil.copytree(cella.build / "plugins", here / "plugins", ignore=shutil.ignore_patterns("*.p"))
+    shutil.copy("/bin/false", here / "cella-gate")
+    broken = harness.Cella(here, tmp_path, cella.backend)
+    assert not broken("run", "--policy", "deny", "--", "/bin/echo", "ran").one_line(125, "gate did not start").out
+    assert not list((broken.state / "cells").iterdir())
+    kinds = [json.loads(line)["kind"] for path in (broken.state / "audit").glob("*.jsonl")
+             for line in path.read_text().splitlines()]
+    assert "cell.refused" in kinds and not {"net.attach", "cell.create", "cell.start"} & set(kinds)
