@@ -119,15 +119,16 @@ void peer_reply_error(struct warden *w, const struct pending *to, const struct c
 {
     struct peer *p = to->peer ? peer_find(w, to->peer) : NULL;
     auto_buf struct buf b = BUF_INIT;
+    const char *text = err && err->msg ? err->msg : "";
     json_t *message;
 
     if (!p)
         return;
-    buf_json_string(&b, err->msg ? err->msg : "", err->msg ? strlen(err->msg) : 0);
+    buf_json_string(&b, text, strlen(text));
     message = b.oom ? NULL : json_loads(b.ptr, JSON_DECODE_ANY, NULL); /* always valid UTF-8 */
     send_json(p, to->call,
-              json_pack("{s:{s:i, s:o, s:i}}", "error", "code", (int)err->code, "message",
-                        message ? message : json_string("error"), "exit", 125));
+              json_pack("{s:{s:i, s:o, s:i}}", "error", "code", err ? (int)err->code : -EIO,
+                        "message", message ? message : json_string("error"), "exit", 125));
 }
 
 /* ---- calls ---- */

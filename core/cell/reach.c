@@ -97,7 +97,7 @@ static void reach_fail(struct reach *x, const struct cella_error *err)
     if (x->begun)
         enforcer_reach_end(&w->enforcer, NULL, NULL, NULL);
     probe_remove(x);
-    warden_audit(w, NULL, "reach.failed", "s:reason", err->msg, NULL);
+    warden_audit(w, NULL, "reach.failed", "s:reason", err ? err->msg : NULL, NULL);
     peer_reply_error(w, &x->from, err);
     reach_free(x);
 }
