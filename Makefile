@@ -26,6 +26,10 @@ test: deps
 check: deps
 	@tools/run-tests --quick
 
+# The whole integration suite in the lab machine, emulated: half an hour.
+test-lab: deps
+	tools/run-tests --only build,lab-all
+
 bench: build
 	@meson test -C $(BUILD) --benchmark --verbose
 
