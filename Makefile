@@ -3,7 +3,7 @@
 
 BUILD := build
 
-.PHONY: all deps build run test check bench format clean
+.PHONY: all deps build run test test-lab check bench format clean
 all: build
 
 deps:
@@ -28,7 +28,7 @@ check: deps
 
 # The whole integration suite in the lab machine, emulated: half an hour.
 test-lab: deps
-	tools/run-tests --only build,lab-all
+	@tools/run-tests --only build,lab-all
 
 bench: build
 	@meson test -C $(BUILD) --benchmark --verbose
@@ -37,4 +37,4 @@ format: deps
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz $(BUILD)-analyze $(BUILD)-mutants

@@ -412,7 +412,7 @@ static const struct call {
 static void dispatch_call(struct peer *p, uint32_t id, json_t *message)
 {
     const char *name = json_string_value(json_object_get(message, "call"));
-    struct pending from = {p->serial, id, 0};
+    struct pending from = {p->serial, id};
     struct errbuf eb;
     struct cella_error *err = errbuf_init(&eb);
     size_t i;

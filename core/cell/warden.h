@@ -24,7 +24,6 @@
 
 enum warden_state { W_NEW, W_CREATED, W_STARTING, W_RUNNING, W_PAUSED, W_ENDED };
 
-struct client; /* control.c calls it a peer: one connected client */
 struct peer;
 
 /* The create request: borrowed strings point into `root`. */
@@ -115,7 +114,6 @@ struct warden {
     struct pending {
         uint64_t peer;
         uint32_t call;
-        int remove; /* the reply is sent after the cell's directory is gone */
     } waiters[32], starter;
     size_t n_waiters;
 
