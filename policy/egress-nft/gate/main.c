@@ -241,6 +241,7 @@ static int start(struct gate *g, const char *resolvers)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0);
+    signal(SIGPIPE, SIG_IGN); /* splice() has no flag against it */
     close_range(FD_GATE_END, ~0u, 0);
     events_init(g);
     g->engine.fd = -1;

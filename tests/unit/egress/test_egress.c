@@ -66,108 +66,6 @@ static void test_deny_and_twin(void **state)
     forget_events();
 }
 
-/* ---- bytes both ways, half-close ---- */
-
-#define BULK (20u << 20)
-
-/* 20 MiB to an echo server and back, FIN after the last byte; 0 when every byte came back. */
-static int bulk(void *arg)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
-    static uint8_t out[65536], in[65536];
-    size_t sent = 0, got = 0, i;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    (void)arg;
-    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-        return errno;
-    fcntl(fd, F_SETFL, O_NONBLOCK);
-    while (got < BULK) {
-        struct pollfd p = {.fd = fd, .events = (short)(POLLIN | (sent < BULK ? POLLOUT : 0))};
-        ssize_t n;
-        if (poll(&p, 1, 5000) <= 0)
-            return 250;
-        if (p.revents & POLLOUT && sent < BULK) {
-            for (i = 0; i < sizeof(out); i++)
-                out[i] = (uint8_t)((sent + i) * 31 >> 3);
-            n = write(fd, out, BULK - sent < sizeof(out) ? BULK - sent : sizeof(out));
-            sent += n > 0 ? (size_t)n : 0;
-            if (sent == BULK)
-                shutdown(fd, SHUT_WR);
-        }
-        if (!(p.revents & (POLLIN | POLLHUP)))
-            continue;
-        n = read(fd, in, sizeof(in));
-        if (n <= 0)
-            return n == 0 ? 251 : errno;
-        for (i = 0; i < (size_t)n; i++)
-            if (in[i] != (uint8_t)((got + i) * 31 >> 3))
-                return 252;
-        got += (size_t)n;
-    }
-    fcntl(fd, F_SETFL, 0);
-    return read(fd, in, 1) == 0 ? 0 : 253; /* and then the server's FIN */
-}
-
-static void test_bulk(void **state)
-{
-    struct cella_attached at = {0};
-    void *cell = attach_cell(0, ALLOW_WIDE, &at);
-    const struct seen *flow;
-
-    (void)state;
-    assert_int_equal(in_ns(world.cell_ns[0], bulk, NULL), 0);
-    world.ops->detach(cell);
-    flow = find_event("net.flow", "", "203.0.113.10", 80);
-    assert_non_null(flow);
-    assert_int_equal(flow->tx, BULK);
-    assert_int_equal(flow->rx, BULK);
-    forget_events();
-}
-
-/* The server hears FIN while the other direction stays open: it reads all, then answers. */
-static int half_close(void *arg)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(7000)};
-    char c;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    (void)arg;
-    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || write(fd, "abc", 3) != 3)
-        return errno;
-    shutdown(fd, SHUT_WR);
-    return read(fd, &c, 1) == 0 ? 0 : 250; /* its FIN, because it saw ours */
-}
-
-static void test_half_close(void **state)
-{
-    struct cella_attached at = {0};
-    void *cell = attach_cell(0, ALLOW_WIDE, &at);
-    long long before = world.sinks->bytes;
-
-    (void)state;
-    assert_int_equal(in_ns(world.cell_ns[0], half_close, NULL), 0);
-    assert_int_equal(world.sinks->bytes - before, 3);
-    world.ops->detach(cell);
-    forget_events();
-}
-
-/* Connected to the gate, refused upstream: the cell gets a reset. */
-static void test_upstream_refused(void **state)
-{
-    struct target t = {"203.0.113.10", 8081, "x", 0};
-    struct cella_attached at = {0};
-    void *cell = attach_cell(0, ALLOW_WIDE, &at);
-
-    (void)state;
-    assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &t), ECONNRESET);
-    world.ops->detach(cell);
-    assert_non_null(find_event("net.flow", "upstream_failed", "203.0.113.10", 8081));
-    forget_events();
-}
-
 /* ---- what must not pass, under a policy that opens a lot ---- */
 
 static void test_tcp_negatives(void **state)
@@ -733,47 +631,6 @@ static void test_report(void **state)
     forget_events();
 }
 
-/* ---- many flows at once ---- */
-
-#define MANY 300
-/* How many of MANY connections held open at once answer. */
-static int many_flows(void *arg)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
-    int fds[MANY], i, alive = 0;
-
-    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
-    for (i = 0; i < MANY; i++) {
-        struct timeval limit = {2, 0};
-        char c;
-        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
-        setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-        if (connect(fds[i], (struct sockaddr *)&a, sizeof(a)) == 0 &&
-            send(fds[i], "x", 1, MSG_NOSIGNAL) == 1 && read(fds[i], &c, 1) == 1)
-            alive++;
-    }
-    *(int *)arg = alive;
-    return 0;
-}
-
-static void test_flow_limit(void **state)
-{
-    struct cella_attached at = {0};
-    void *cell = attach_cell(0, ALLOW_WIDE, &at);
-    int *alive = (int *)(void *)world.sinks->report;
-    pid_t pid = spawn_in_ns(world.cell_ns[0], many_flows, alive);
-    int status;
-
-    (void)state;
-    while (waitpid(pid, &status, WNOHANG) == 0)
-        host_turn(5);
-    assert_int_equal(*alive, 256);
-    host_turn(50);
-    assert_non_null(find_event("net.deny", "limit", "203.0.113.10", 80));
-    world.ops->detach(cell);
-    forget_events();
-}
-
 /* ---- the other kinds of link ---- */
 
 static int attach_link(uint32_t link, int netns, void **ret_self, struct cella_attached *ret)
@@ -997,9 +854,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deny_and_twin),
-        cmocka_unit_test(test_bulk),
-        cmocka_unit_test(test_half_close),
-        cmocka_unit_test(test_upstream_refused),
         cmocka_unit_test(test_tcp_negatives),
         cmocka_unit_test(test_udp_negatives),
         cmocka_unit_test(test_frames),
@@ -1014,7 +868,6 @@ int main(void)
         cmocka_unit_test(test_flood_is_counted),
         cmocka_unit_test(test_nothing_left),
         cmocka_unit_test(test_report),
-        cmocka_unit_test(test_flow_limit),
         cmocka_unit_test(test_link_none),
         cmocka_unit_test(test_link_tap),
         cmocka_unit_test(test_attach_refused),
