@@ -357,16 +357,6 @@ static int uplink_open(struct warden *w, struct cella_error *err)
                : 0;
 }
 
-static void gate_exited(void *data, int fd, uint32_t ready)
-{
-    struct warden *w = data;
-
-    (void)fd;
-    (void)ready;
-    cell_end(w, "gate",
-             "the gate process died; nothing can pass any more and the cell was stopped");
-}
-
 static uint32_t link_kind(const struct warden *w)
 {
     if (!strcmp(w->policy.name, "none"))
@@ -399,11 +389,8 @@ static int attach_go(struct warden *w, struct cella_error *err)
     if (r < 0)
         return r;
     w->enforcer_on = 1;
-    if (w->attached.borrow_exit_fd >= 0)
-        loop_watch(w->loop, w->attached.borrow_exit_fd, CELLA_FD_IN, gate_exited, w);
     json_object_set_new(w->cell, "address", json_string(w->attached.address));
-    json_object_set_new(w->cell, "gate_pid", json_integer((json_int_t)w->attached.gate_pid));
-    return 0;
+    return gate_watch(w, err);
 }
 
 /* The rules have been made while the backend built the cell; it may start only when they hold. */
@@ -421,8 +408,7 @@ static int rules_go(struct warden *w, struct cella_error *err)
 static void attach_undo(struct warden *w)
 {
     if (w->enforcer_on) {
-        if (w->attached.borrow_exit_fd >= 0)
-            loop_unwatch(w->loop, w->attached.borrow_exit_fd);
+        gate_unwatch(w);
         enforcer_detach(&w->enforcer);
     }
     w->enforcer_on = 0;

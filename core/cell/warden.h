@@ -21,6 +21,7 @@
 #define CELL_LOG_MAX (16u << 20) /* output of a detached main command that is kept */
 #define CELL_MOUNTS_MAX 64
 #define HELLO_TIMEOUT_NS 30000000000ull
+#define GATE_RESTARTS_MAX 3u /* a minute */
 
 enum warden_state { W_NEW, W_CREATED, W_STARTING, W_RUNNING, W_PAUSED, W_ENDED };
 
@@ -86,12 +87,15 @@ struct warden {
     uint32_t link_kind; /* enum cella_link_kind */
     struct cella_started started;
     int enforcer_on;
+    unsigned gate_restarts;
+    uint64_t gate_restarted[GATE_RESTARTS_MAX]; /* the last ones, monotonic */
     struct policy_text policy;
     struct reach *reach;                  /* a measurement under way */
     uint64_t generation, generation_last; /* in force; highest the enforcer has seen */
     char policy_trouble[512];             /* why the last change is not in force; "" = it is */
 
-    int trust_on; /* the cell trusts the enforcer's authority */
+    int trust_on;                   /* the cell trusts the enforcer's authority */
+    unsigned char trust_digest[32]; /* of that */
     struct denials denials;
     char shown_source[700], trust_source[720],
         keystore_source[720]; /* host paths of what trust.c mounts */
@@ -181,6 +185,10 @@ int policy_phase(struct warden *w, json_t *args, json_t **ret, struct cella_erro
 
 /* The same text and phase under the next generation. */
 int policy_again(struct warden *w, struct cella_error *err);
+
+/* gate.c */
+int gate_watch(struct warden *w, struct cella_error *err);
+void gate_unwatch(struct warden *w);
 
 /* secrets.c */
 int secrets_load(struct warden *w, struct cella_error *err);

@@ -21,7 +21,7 @@ static const struct config_limits default_limits = {
 };
 
 static const char *const strengths[] = {"process", "user-kernel", "vm-emulated", "vm", NULL};
-static const char *const gate_deaths[] = {"stop", NULL};
+static const char *const gate_deaths[] = {"stop", "restart", NULL};
 
 const char *strength_name(uint32_t strength)
 {

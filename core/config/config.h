@@ -44,9 +44,10 @@ struct config_class {
     /* defaults filled in; 0 = no limit, possible for wall, idle and io only */
     struct config_limits limits;
     int best_effort;   /* accept limits that this host cannot enforce */
-    int on_gate_death; /* 0 stop the cell (default) */
+    int on_gate_death; /* 0 stop the cell (default), 1 start the gate again */
 };
 
+enum { CONFIG_GATE_STOP, CONFIG_GATE_RESTART }; /* on_gate_death */
 enum config_overflow { OVERFLOW_BLOCK = 1000, OVERFLOW_DROP = 2000, OVERFLOW_FAIL_CLOSED = 3000 };
 
 struct config_sink {

@@ -142,6 +142,31 @@ int enforcer_wait(struct enforcer *e, struct cella_error *err)
     return r;
 }
 
+int enforcer_restart(struct enforcer *e, struct cella_attached *ret, struct cella_error *err)
+{
+    static const struct cella_attach no_tap;
+    struct cella_attached out = {HDR(cella_attached, CELLA_KIND_ATTACHED), .own_tap_fd = -1,
+                                 .borrow_exit_fd = -1};
+    const char *fault;
+    struct call c;
+    int r;
+
+    if (!e->self || e->waiting)
+        return fail(err, -EPROTO, "restart: nothing is attached");
+    if (!ops(e->plugin)->restart)
+        return fail(err, -EOPNOTSUPP, "enforcer %s has no restart: a cell ends with its gate",
+                    e->plugin->name);
+    struct cella_error *own = call_begin(&c, e->plugin, "restart", DEADLINE_BUILD);
+    r = ops(e->plugin)->restart(e->self, &out, own);
+    fault = r == 0 ? attached_fault(&no_tap, &out) : NULL;
+    r = call_end(&c, r, err);
+    if (r == 0 && fault)
+        r = call_broken(&c, err, "%s", fault);
+    if (r == 0)
+        *ret = out;
+    return r;
+}
+
 static int applied_check(const struct call *c, const struct cella_applied *out, uint64_t generation,
                          struct cella_error *err)
 {

@@ -121,6 +121,8 @@ int enforcer_attach(struct plugin *p, const struct cella_host *host,
                     struct cella_attached *ret_attached, struct cella_error *err);
 /* After an attach with `early`: returns when the rules are in force. On failure: detach. */
 int enforcer_wait(struct enforcer *e, struct cella_error *err);
+/* After the exit descriptor became readable. On failure nothing passes; detach. */
+int enforcer_restart(struct enforcer *e, struct cella_attached *ret, struct cella_error *err);
 int enforcer_apply(struct enforcer *e, const struct cella_policy *policy, struct cella_applied *ret,
                    struct cella_error *err);
 int enforcer_phase(struct enforcer *e, const char *phase, uint64_t generation,

@@ -8,10 +8,11 @@
  * are in force under `generation`, and nothing can pass that the policy does not allow. An enforcer
  * with attach_wait() may do the work of attach() while the backend builds the cell: then that holds
  * when attach_wait() returns, which is before the backend's start() and so before any code of the
- * cell. Until then nothing at all passes. If the enforcer or its helper dies, nothing passes. detach() closes everything. The enforcer never
+ * cell. Until then nothing at all passes. If the enforcer or its helper dies, nothing passes, until
+ * restart() where the class asks for it. detach() closes everything. The enforcer never
  * trusts anything inside the cell's namespaces.
  *
- * Lifecycle: probe*; attach (attach_wait) -> ATTACHED; apply, phase, report, expect, reach_begin and reach_end any number of times; detach (last
+ * Lifecycle: probe*; attach (attach_wait) -> ATTACHED; apply, phase, report, expect, reach_begin, reach_end and restart any number of times; detach (last
  * call on self); reap (no instance).
  *
  * Every attempt, denied or allowed, is one event through host->emit:
@@ -204,6 +205,11 @@ struct cella_enforcer_ops {
        operation on self but detach. That attach may return as soon as it has begun; what it returned is final.
        This returns when all that attach promises holds; on failure only detach follows. */
     int (*attach_wait)(void *self, struct cella_error *err);
+    /* Optional: a cell ends with its gate. Called after borrow_exit_fd became readable: what died is started again for
+       the same link, under the policy, phase and generation in force, with the same addresses and
+       the same authority. Nothing passes before it returns, nothing that was open goes on, and what was used up of a limit stays used up.
+       ret_attached as from attach, without a tap. On failure nothing passes. */
+    int (*restart)(void *self, struct cella_attached *ret_attached, struct cella_error *err);
 };
 
 #define CELLA_ENFORCER_OPS_BASELINE                                                                \

@@ -157,7 +157,7 @@ static const struct bad bads[] = {
      "'.' "
      "and '-', at most 63"},
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"on_gate_death\": \"continue\"}}}",
-     "D/cella.json:1:66: /classes/c/on_gate_death: \"continue\" is not one of stop"},
+     "D/cella.json:1:66: /classes/c/on_gate_death: \"continue\" is not one of stop, restart"},
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"limits\": 5}}}",
      "D/cella.json:1:59: /classes/c/limits: expected an object, got a number"},
     {"{\"version\": 1, \"classes\": {\"c\": {\"floor\": \"vm\", \"limits\": {\"mem\": \"1G\"}}}}",
@@ -475,7 +475,7 @@ static void test_class(void **state)
     assert_string_equal(c->classes[0].policy, "web");
     assert_string_equal(c->classes[0].image, "dir:/srv/x");
     assert_int_equal(c->classes[0].best_effort, 1);
-    assert_int_equal(c->classes[0].on_gate_death, 0);
+    assert_int_equal(c->classes[0].on_gate_death, CONFIG_GATE_STOP);
     assert_string_equal(config_policy_find(c, "web")->document, "{\"x\": 1}");
     assert_string_equal(shorten(c->policies[0].file), "D/ok.json");
     assert_null(config_policy_find(c, "deny"));
