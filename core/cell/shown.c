@@ -7,20 +7,42 @@
  * mounted over every bundle that the image has, for programs that read no environment.
  *
  * Being one mount of a directory, nothing in /run/cella can be replaced from inside, although /run is the cell's to
- * write; and a file may be put in place of another from outside. Threads: one.
+ * write. An authority that grows while the cell runs is written into the files that are there, at their end, because the
+ * mounts show those; a program that reads meanwhile sees the old text or the new. Threads: one.
  */
 #include <fcntl.h>
 #include <limits.h>
+#include <sodium.h>
 #include <sys/stat.h>
 
 #include "trust.h"
 #include "warden.h"
 
+/* In place, from the first byte that differs on. -ENOENT: there is none yet. */
+static int file_grown(int dir, const char *name, const char *text, size_t len)
+{
+    auto_close int fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    auto_free char *old = NULL;
+    size_t had = 0, same = 0;
+    int r = fd < 0 ? -errno : read_file_at(dir, name, TRUST_KEYSTORE_MAX, &old, &had);
+
+    if (r < 0)
+        return r;
+    while (same < had && same < len && old[same] == text[same])
+        same++;
+    if (pwrite(fd, text + same, len - same, (off_t)same) != (ssize_t)(len - same) ||
+        (had > len && ftruncate(fd, (off_t)len) < 0))
+        return errno ? -errno : -EIO;
+    return 0;
+}
+
 static int file_shown(int dir, const char *name, const char *text, size_t len,
                       struct cella_error *err)
 {
-    int r = replace_file_at(dir, name, text, len, 0444);
+    int r = file_grown(dir, name, text, len);
 
+    if (r == -ENOENT)
+        r = replace_file_at(dir, name, text, len, 0444);
     return r < 0 ? fail(err, r, "%s of the cell: %s", name, strerror(-r)) : 0;
 }
 
@@ -113,15 +135,21 @@ static int ca_wire(struct warden *w, int dir, const struct cella_span *ca,
     if (r == 0)
         r = tell(w, count, &b, err);
     trust_bundle_fini(&b);
-    w->trust_on = r == 0;
+    if (r == 0)
+        crypto_hash_sha256(w->trust_digest, (const unsigned char *)ca->ptr, ca->len);
+    w->trust_on |= r == 0;
     return r;
 }
 
 int shown_trust(struct warden *w, const struct cella_span *ca, struct cella_error *err)
 {
+    unsigned char digest[sizeof(w->trust_digest)];
     auto_close int dir = -1;
 
-    if (w->trust_on || !ca->len)
+    if (!ca->len)
+        return 0;
+    crypto_hash_sha256(digest, (const unsigned char *)ca->ptr, ca->len);
+    if (w->trust_on && !memcmp(digest, w->trust_digest, sizeof(digest)))
         return 0;
     dir = openat(w->dir.dirfd, SHOWN_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)

@@ -11,7 +11,8 @@
 #define SHOWN_TARGET "/run/cella" /* of the directory that shown.c mounts */
 #define TRUST_BUNDLE_PATH SHOWN_TARGET "/ca-bundle.pem"
 #define TRUST_ALONE_PATH SHOWN_TARGET "/ca.pem"
-#define TRUST_BUNDLE_MAX (4u << 20) /* bytes of an image's own bundle */
+#define TRUST_BUNDLE_MAX (4u << 20)   /* bytes of an image's own bundle */
+#define TRUST_KEYSTORE_MAX (8u << 20) /* of what is shown to a cell */
 #define TRUST_PLACES_MAX 8u
 #define TRUST_KEYSTORES_MAX 4u
 
