@@ -6,7 +6,8 @@
  *
  * Tighten the kernel to what old and new both allow -> publish the new table to the gate, which resets what
  * it no longer allows -> loosen the kernel. Whatever fails on the way, what is in force is not wider than
- * either. A gate that does not answer is stopped: between two policies there is no safe one to go on with.
+ * either. A gate that does not answer is stopped: between two policies there is no safe one to go on with, and a
+ * gate that takes its place begins with what both allow.
  * One thread, the warden's; events that arrive meanwhile are digested, not lost.
  */
 #include <sys/socket.h>
@@ -18,7 +19,7 @@
 static int kernel_set(struct egress *e, const struct policy_table *t, struct cella_error *err)
 {
     char slot[16], *argv[] = {"cella-gate-setup", "apply", slot, NULL};
-    int ns[2] = {e->gate_ns, e->uplink};
+    int ns[3] = {e->gate_ns, e->uplink, -1};
 
     snprintf(slot, sizeof(slot), "%u", e->slot);
     return helper_run(e->setup_path, argv, t, ns, err);
@@ -80,7 +81,7 @@ static int hold_tighter(struct egress *e, struct policy_table *both, int r, stru
 {
     uint64_t killed;
 
-    if (publish(e, both, &killed, NULL) == 0)
+    if (e->ctl < 0 || publish(e, both, &killed, NULL) == 0 || e->ctl < 0)
         table_adopt(e, both);
     if (r < 0)
         fail_wrap(err, "the policy was not changed; what old and new both allow is in force");
@@ -107,8 +108,11 @@ int table_change(struct egress *e, struct policy_table *t, uint64_t *ret_killed,
         if (r < 0)
             r = hold_tighter(e, &both, r, err);
     }
-    if (r == 0)
+    if (r == 0) {
         r = publish(e, t, ret_killed, err);
+        if (r < 0)
+            hold_tighter(e, &both, 0, NULL);
+    }
     if (r == 0) {
         table_adopt(e, t);
         if (loosen && kernel_set(e, &e->table, err) < 0)

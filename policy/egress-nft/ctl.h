@@ -8,9 +8,9 @@
  * the gate (it parses hostile bytes) nor the helper's output blindly: plugin.c checks every member.
  *
  * Fixed descriptors across exec:
- *   3 control   4 policy table (memfd)   5 cell or gate namespace   6 uplink namespace   (setup)
+ *   3 control   4 policy table (memfd)   5 cell or gate namespace   6 uplink namespace   7 ledger   (setup)
  *   3 control   4 policy table   5 relay listener   6 DNS/UDP   7 DNS/TCP listener   8 NFLOG
- *   9 relayed UDP   10 raw, towards the cell (gate)
+ *   9 relayed UDP   10 raw, towards the cell   11 ledger (gate)
  */
 #ifndef CELLA_EGRESS_CTL_H
 #define CELLA_EGRESS_CTL_H
@@ -22,14 +22,16 @@ enum {
     FD_POLICY = 4,
     FD_CELL =
         5, /* setup: the cell's namespace on attach, the gate's on apply; -1 is passed as absent */
-    FD_UPLINK = 6, /* setup: absent = the host's own */
+    FD_UPLINK = 6,       /* setup: absent = the host's own */
+    FD_LEDGER_SETUP = 7, /* passed on to the gate */
     FD_RELAY = 5,
     FD_DNS_UDP = 6,
     FD_DNS_TCP = 7,
     FD_NFLOG = 8,
     FD_UDP = 9,
     FD_RAW = 10,
-    FD_GATE_END = 11
+    FD_LEDGER = 11,
+    FD_GATE_END = 12
 };
 
 /* Addresses of slot n: 10.200.0.0 + 4n + {1: gate, 2: cell}, /30. */
@@ -50,7 +52,7 @@ enum {
 enum ctl_type {
     CTL_READY = 1, /* setup: fds {gate namespace[, tap]} */
     CTL_ERROR,     /* setup: name = text, count = errno */
-    CTL_UP,        /* gate: filter installed, serving */
+    CTL_UP,        /* gate: filter installed, serving; gen */
     CTL_DENY,      /* gate: one refused attempt, or `count` of one kind */
     CTL_ALLOW,     /* gate: a flow was accepted and is about to be dialled */
     CTL_FLOW,      /* gate: a flow ended; tx, rx are totals, *_delta what was not yet reported */

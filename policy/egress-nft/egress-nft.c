@@ -84,7 +84,7 @@ static int setup_path(const struct cella_host *host, char **ret, struct cella_er
 }
 
 /* Waits for READY (with the descriptors) and UP. */
-static int gate_wait(struct egress *e, int *ret_tap, struct cella_error *err)
+static int gate_up(struct egress *e, int *ret_tap, struct cella_error *err)
 {
     uint64_t deadline = now_ns() + ATTACH_NS;
     struct ctl_msg m;
@@ -94,65 +94,20 @@ static int gate_wait(struct egress *e, int *ret_tap, struct cella_error *err)
     if (r == 0 && m.type == CTL_READY && n >= 1 && (e->link != CELLA_LINK_TAP || n == 2)) {
         e->gate_ns = steal_fd(&fds[0]);
         *ret_tap = steal_fd(&fds[1]);
-        r = ctl_wait(e->ctl, deadline, &m, NULL, NULL);
-    } else {
-        auto_close_(&fds[0]);
-        auto_close_(&fds[1]);
-        if (r == 0 && m.type == CTL_ERROR)
-            return helper_failed(&m, err);
-        return fail(err, r < 0 ? r : -EPROTO,
-                    "cella-gate-setup ended without building the gate: %s",
-                    strerror(r < 0 ? -r : EPROTO));
+        return gate_wait_up(e, deadline, err);
     }
+    auto_close_(&fds[0]);
+    auto_close_(&fds[1]);
     if (r == 0 && m.type == CTL_ERROR)
         return helper_failed(&m, err);
-    if (r < 0 || m.type != CTL_UP)
-        return fail(err, r < 0 ? r : -EPROTO, "the gate did not start: %s",
-                    strerror(r < 0 ? -r : EPROTO));
-    return 0;
-}
-
-/* The helper runs from here on; gate_up() waits for it. */
-static int gate_begin(struct egress *e, const struct cella_attach *at, struct cella_error *err)
-{
-    const char *gate = e->host->helper_path(e->host->ctx, "cella-gate");
-    char slot[16], gate_path[4096], resolvers[RESOLVERS_LEN];
-    char *argv[] = {
-        "cella-gate-setup", "attach",  slot, at->link == CELLA_LINK_TAP ? "tap" : "netns",
-        gate_path,          resolvers, NULL};
-    int ns[2] = {at->link == CELLA_LINK_TAP ? -1 : at->borrow_netns_fd, e->uplink};
-    int r = resolvers_find(at->options, resolvers, err);
-
-    if (r < 0)
-        return r;
-
-    if (!gate || (size_t)snprintf(gate_path, sizeof(gate_path), "%s", gate) >= sizeof(gate_path))
-        return fail(err, -ENOENT, "the helper program cella-gate is not installed beside cella");
-    snprintf(slot, sizeof(slot), "%u", e->slot);
-    r = helper_spawn(e->setup_path, argv, &e->table, ns, &e->pid, &e->ctl, err);
-    if (r < 0)
-        return r;
-    e->pidfd = pidfd_open_(e->pid);
-    return e->pidfd < 0 ? fail(err, e->pidfd, "no pidfd for the gate: %s", strerror(-e->pidfd)) : 0;
-}
-
-static int gate_up(struct egress *e, int *ret_tap, struct cella_error *err)
-{
-    int r = gate_wait(e, ret_tap, err);
-
-    if (r < 0)
-        return r;
-    r = e->host->fd_watch(e->host->ctx, e->ctl, CELLA_FD_IN, gate_readable, e);
-    if (r < 0)
-        return fail(err, r, "watching the gate: %s", strerror(-r));
-    e->watched = 1;
-    return 0;
+    return fail(err, r < 0 ? r : -EPROTO, "cella-gate-setup ended without building the gate: %s",
+                strerror(r < 0 ? -r : EPROTO));
 }
 
 static int attach_none(struct egress *e, const struct cella_attach *at, struct cella_error *err)
 {
     char *argv[] = {"cella-gate-setup", "lo", NULL};
-    int ns[2] = {at->borrow_netns_fd, -1};
+    int ns[3] = {at->borrow_netns_fd, -1, -1};
 
     if (at->borrow_netns_fd < 0)
         return 0;
@@ -173,13 +128,13 @@ static int attach_valid(const struct cella_attach *at, struct cella_error *err)
     return 0;
 }
 
-static void describe(const struct egress *e, int own_tap, struct cella_attached *ret)
+void egress_describe(const struct egress *e, int own_tap, struct cella_attached *ret)
 {
     struct in_addr cell = {htonl(slot_cell(e->slot))}, gateway = {htonl(slot_gateway(e->slot))};
     const uint8_t mac[6] = slot_mac(e->slot, 2);
 
     ret->own_tap_fd = own_tap;
-    ret->borrow_exit_fd = e->pidfd;
+    ret->borrow_exit_fd = e->pid > 0 ? e->exits : -1;
     ret->gate_pid = e->pid > 0 ? (uint64_t)e->pid : 0;
     ret->address[0] = ret->gateway[0] = 0;
     memset(ret->mac, 0, sizeof(ret->mac));
@@ -188,6 +143,8 @@ static void describe(const struct egress *e, int own_tap, struct cella_attached 
     snprintf(ret->address, sizeof(ret->address), "%s/30", inet_ntoa(cell));
     snprintf(ret->gateway, sizeof(ret->gateway), "%s", inet_ntoa(gateway));
     memcpy(ret->mac, mac, sizeof(mac));
+    if (ret->hdr.size >= offsetof(struct cella_attached, ca_pem) + sizeof(ret->ca_pem))
+        ret->ca_pem = (struct cella_span){e->http.pem, e->http.pem_len};
 }
 
 static void egress_detach(void *self);
@@ -206,7 +163,10 @@ static int attach_link(struct egress *e, const struct cella_attach *at, int *ret
 
     if (e->link == CELLA_LINK_NONE)
         return attach_none(e, at, err);
-    r = gate_begin(e, at, err);
+    r = resolvers_find(at->options, e->resolvers, err);
+    if (r == 0)
+        r = gate_spawn(e, "attach", e->link == CELLA_LINK_TAP ? "tap" : "netns",
+                       e->link == CELLA_LINK_TAP ? -1 : at->borrow_netns_fd, err);
     e->pending = r == 0 && may_wait(e, at);
     if (r < 0 || e->pending)
         return r;
@@ -248,7 +208,10 @@ static int egress_attach(const struct cella_host *host, const struct cella_attac
                          .gate_ns = -1,
                          .uplink = -1,
                          .pidfd = -1,
-                         .http = {.ctl = -1, .roots = -1},
+                         .ledger = -1,
+                         .broken = -1,
+                         .exits = -1,
+                         .http = {.ctl = -1, .roots = -1, .key = -1},
                          .document = c.document,
                          .ceiling = c.ceiling,
                          .has_ceiling = c.has_ceiling,
@@ -262,6 +225,8 @@ static int egress_attach(const struct cella_host *host, const struct cella_attac
     }
     if (r == 0)
         r = setup_path(host, &e->setup_path, err);
+    if (r == 0 && e->link != CELLA_LINK_NONE)
+        r = revive_init(e, err);
     if (r == 0)
         r = intercept_options(e, at->options, err);
     if (r == 0)
@@ -271,9 +236,7 @@ static int egress_attach(const struct cella_host *host, const struct cella_attac
         egress_detach(e);
         return r;
     }
-    describe(e, tap, ret);
-    if (ret->hdr.size >= offsetof(struct cella_attached, ca_pem) + sizeof(ret->ca_pem))
-        ret->ca_pem = (struct cella_span){e->http.pem, e->http.pem_len};
+    egress_describe(e, tap, ret);
     *ret_self = e;
     return 0;
 }
@@ -295,7 +258,6 @@ static void flush(struct egress *e, int final)
 static void egress_detach(void *self)
 {
     struct egress *e = self;
-    siginfo_t si;
 
     if (!e)
         return;
@@ -304,16 +266,10 @@ static void egress_detach(void *self)
     if (e->watched)
         e->host->fd_unwatch(e->host->ctx, e->ctl);
     auto_close_(&e->ctl);
-    if (e->pid > 0) {
-        gate_kill(e);
-        if (e->pidfd < 0)
-            kill(e->pid, SIGKILL); /* our own child, not waited for yet */
-        while (waitid(P_PID, (id_t)e->pid, &si, WEXITED) < 0 && errno == EINTR)
-            ;
-    }
+    gate_reap(e);
     intercept_fini(e);
     auto_close_(&e->http.roots);
-    auto_close_(&e->pidfd);
+    revive_fini(e);
     auto_close_(&e->gate_ns);
     auto_close_(&e->uplink);
     document_fini(&e->document);
@@ -452,7 +408,7 @@ static int egress_probe(const struct cella_host *host, const struct cella_probe_
     static const char *const names[] = {"net.tcp", "net.udp", "net.dns", "events"};
     char *argv[] = {"cella-gate-setup", "probe", NULL};
     auto_free char *path = NULL;
-    int ns[2] = {-1, -1};
+    int ns[3] = {-1, -1, -1};
     struct errbuf eb;
     size_t i;
     int r = setup_path(host, &path, errbuf_init(&eb));
@@ -509,6 +465,7 @@ static const struct cella_enforcer_ops ops = {
     .reach_begin = egress_reach_begin,
     .reach_end = egress_reach_end,
     .attach_wait = egress_attach_wait,
+    .restart = egress_restart,
 };
 
 CELLA_REGISTER(CELLA_KIND_ENFORCER, ops)

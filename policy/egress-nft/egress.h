@@ -7,6 +7,7 @@
  * egress-nft.c  operations and their order     helper.c  starting the helper, talking to it
  * change.c      policy changes of a running cell  events.c  gate messages to audit events
  * account.c     accounting, alerts              intercept.c  the HTTP engine's start, secrets, tables
+ * authority.c   its certificates                revive.c     starting a gate, first and again
  */
 #ifndef CELLA_EGRESS_H
 #define CELLA_EGRESS_H
@@ -16,6 +17,8 @@
 #include "ctl.h"
 #include "document.h"
 #include "util.h"
+
+#define RESOLVERS_LEN 128
 
 /* One line of report(). */
 struct line {
@@ -39,6 +42,8 @@ struct egress {
     char cell_id[CELLA_ID_LEN + 1];
     uint32_t slot, link;
     int ctl, gate_ns, uplink, pidfd;
+    int ledger, broken, exits; /* memory file; eventfd: the engine died; epoll of that and pidfd */
+    char resolvers[RESOLVERS_LEN]; /* of the option, as the gate gets them */
     pid_t pid;
     int watched;
     int pending;            /* attach has begun; attach_wait ends it */
@@ -53,12 +58,13 @@ struct egress {
     size_t n_lines, cap_lines, n_denied;
     struct alert_window alerts[DOCUMENT_ALERTS_MAX]; /* of document.alerts */
     struct {
-        int on, done, expired;
+        int on, done, expired, lost; /* lost: with a gate that died */
         struct ctl_seen *seen;
         size_t n_seen;
     } reach;
     struct {
         int ctl, roots; /* -1: no engine; no further authorities */
+        int key;        /* the CA's, in a memory file for the next engine; never read here */
         pid_t pid;
         int watched, any_name, died;
         uint32_t flushed;
@@ -71,24 +77,37 @@ struct egress {
 };
 
 /* ---- helper.c ---- */
-/* fds: cell or gate namespace, uplink; -1 = absent. *ret_ctl is the other end of FD_CTL. */
+/* ns: cell or gate namespace, uplink, ledger; -1 = absent. *ret_ctl is the other end of FD_CTL. */
 int helper_spawn(const char *path, char *const argv[], const struct policy_table *table,
-                 const int ns[2], pid_t *ret_pid, int *ret_ctl, struct cella_error *err);
+                 const int ns[3], pid_t *ret_pid, int *ret_ctl, struct cella_error *err);
 /* Next message before the deadline (ns, monotonic). fds as recv_fds. -ETIMEDOUT, -EPIPE. */
 int ctl_wait(int ctl, uint64_t deadline, struct ctl_msg *ret, int *fds, int *nfds);
 /* Runs a helper that ends by itself; its complaint becomes err. */
 int helper_run(const char *path, char *const argv[], const struct policy_table *table,
-               const int ns[2], struct cella_error *err);
+               const int ns[3], struct cella_error *err);
 /* "table" as a memfd. */
 int table_memfd(const struct policy_table *t);
 /* Turns a CTL_ERROR into err; returns its code. */
 int helper_failed(const struct ctl_msg *m, struct cella_error *err);
 
 /* ---- resolvers.c ---- */
-#define RESOLVERS_LEN 128
 /* "a.b.c.d:port,…" from the options or the host; "" when there is none. */
 int resolvers_find(const struct cella_options *options, char ret[RESOLVERS_LEN],
                    struct cella_error *err);
+
+/* ---- revive.c ---- */
+int revive_init(struct egress *e, struct cella_error *err);
+void revive_fini(struct egress *e);
+/* The exit descriptor becomes readable although the gate lives. */
+void revive_wanted(struct egress *e);
+/* cella-gate-setup MODE with the table in force; borrow_ns: FD_CELL. */
+int gate_spawn(struct egress *e, char *mode, char *link, int borrow_ns, struct cella_error *err);
+int gate_wait_up(struct egress *e, uint64_t deadline, struct cella_error *err);
+void gate_reap(struct egress *e);
+int egress_restart(void *self, struct cella_attached *ret, struct cella_error *err);
+
+/* ---- egress-nft.c ---- */
+void egress_describe(const struct egress *e, int own_tap, struct cella_attached *ret);
 
 /* ---- change.c ---- */
 /* Puts *t in force, taking its contents; the gate resets what it no longer allows. */
@@ -107,7 +126,22 @@ int intercept_ready(struct egress *e, const struct document *d, const struct pol
 int intercept_publish(struct egress *e, const struct policy_table *t, uint64_t *ret_killed);
 void intercept_flush(struct egress *e, int final, uint64_t deadline);
 void intercept_down(struct egress *e);
+/* An engine in the place of one that is gone, with the same authority. */
+int intercept_again(struct egress *e, struct cella_error *err);
 void intercept_fini(struct egress *e);
+
+int intercept_message(struct egress *e, const struct ctl_msg *m);
+
+/* ---- authority.c ---- */
+#define HOSTS_MAX 64u /* more at the start: the CA is not constrained */
+/* The next rule of layer http, of any phase; NULL at the end. */
+const struct policy_rule *intercept_rule(const struct document *d, size_t *phase, size_t *rule);
+/* Before the first engine of the cell. */
+int authority_first(struct egress *e, const struct document *d, struct cella_error *err);
+/* Certificates for hosts that have none yet. */
+int authority_cover(struct egress *e, const struct document *d, struct cella_error *err);
+/* What the cell is to trust. -EBADMSG: it cannot be that. */
+int authority_pem(struct egress *e, const char *pem, size_t len);
 
 /* ---- reach.c, expect.c: what the cell can reach ---- */
 int egress_expect(void *self, void *ctx, void (*row)(void *, const struct cella_reach_row *),

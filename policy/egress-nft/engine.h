@@ -37,9 +37,11 @@ enum engine_type {
 #define ENGINE_NAME_MAX 253
 
 /* Descriptors of the engine across exec, besides FD_CTL and FD_POLICY of ctl.h: its end of the flows
-   socket, and a PEM file of further authorities for upstreams (absent: none). Arguments: the names the
-   cell's CA may speak for; none = any. CTL_UP carries a memory file with the CA's certificate. */
-enum { ENGINE_FD_FLOWS = 5, ENGINE_FD_ROOTS = 6, ENGINE_FD_END = 7 };
+   socket, a PEM file of further authorities for upstreams (absent: none), and a memory file, empty for the
+   cell's first engine, in which the CA's key and certificates outlive an engine. Nobody else reads it. Arguments: the
+   names the cell's CA may speak for, if it is made now; none = any. CTL_UP carries a memory file with the CA's
+   certificates. */
+enum { ENGINE_FD_FLOWS = 5, ENGINE_FD_ROOTS = 6, ENGINE_FD_KEY = 7, ENGINE_FD_END = 8 };
 
 /* Plugin to engine, on the control socket, before the table that needs it. */
 #define ENGINE_SECRET 0x100u /* beyond every ctl_type */
@@ -49,6 +51,16 @@ struct engine_secret {
     uint32_t len;  /* bytes of value, which end the packet; 0 = forget it */
     char name[64];
     char value[ENGINE_SECRET_MAX];
+};
+
+/* Plugin to engine: `text` holds names, one a line, that another certificate shall speak for. The answer is of the same
+   type with the PEM of all; without text: there is no room for another. */
+#define ENGINE_NAMES 0x101u
+#define ENGINE_TEXT_MAX 65536u
+struct engine_names {
+    uint32_t type; /* ENGINE_NAMES */
+    uint32_t len;  /* bytes of text, which end the packet */
+    char text[ENGINE_TEXT_MAX];
 };
 
 struct engine_msg {

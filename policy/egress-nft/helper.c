@@ -37,20 +37,20 @@ int table_memfd(const struct policy_table *t)
     return r < 0 ? r : steal_fd(&fd);
 }
 
-static int actions_init(posix_spawn_file_actions_t *fa, const int fds[4])
+static int actions_init(posix_spawn_file_actions_t *fa, const int fds[5])
 {
-    static const int to[4] = {FD_CTL, FD_POLICY, FD_CELL, FD_UPLINK};
+    static const int to[5] = {FD_CTL, FD_POLICY, FD_CELL, FD_UPLINK, FD_LEDGER_SETUP};
     int i, r = posix_spawn_file_actions_init(fa);
 
     for (i = 0; r == 0 && i < 3; i++)
         r = posix_spawn_file_actions_addopen(fa, i, "/dev/null", O_RDWR, 0);
-    for (i = 0; r == 0 && i < 4; i++)
+    for (i = 0; r == 0 && i < 5; i++)
         if (fds[i] >= 0)
             r = posix_spawn_file_actions_adddup2(fa, fds[i], to[i]);
     return -r;
 }
 
-static int spawn(const char *path, char *const argv[], const int fds[4], pid_t *ret)
+static int spawn(const char *path, char *const argv[], const int fds[5], pid_t *ret)
 {
     posix_spawn_file_actions_t fa;
     posix_spawnattr_t at;
@@ -75,9 +75,9 @@ static int spawn(const char *path, char *const argv[], const int fds[4], pid_t *
 }
 
 int helper_spawn(const char *path, char *const argv[], const struct policy_table *table,
-                 const int ns[2], pid_t *ret_pid, int *ret_ctl, struct cella_error *err)
+                 const int ns[3], pid_t *ret_pid, int *ret_ctl, struct cella_error *err)
 {
-    int pair[2], from[4], fds[4] = {-1, -1, -1, -1}, policy = -1, i, r = 0;
+    int pair[2], from[5], fds[5] = {-1, -1, -1, -1, -1}, policy = -1, i, r = 0;
 
     if (table) {
         policy = table_memfd(table);
@@ -93,12 +93,13 @@ int helper_spawn(const char *path, char *const argv[], const struct policy_table
     from[1] = policy;
     from[2] = ns[0];
     from[3] = ns[1];
-    for (i = 0; r == 0 && i < 4; i++)
+    from[4] = ns[2];
+    for (i = 0; r == 0 && i < 5; i++)
         if (from[i] >= 0 && (fds[i] = fcntl(from[i], F_DUPFD_CLOEXEC, RAISED)) < 0)
             r = -errno;
     if (r == 0)
         r = spawn(path, argv, fds, ret_pid);
-    for (i = 0; i < 4; i++)
+    for (i = 0; i < 5; i++)
         auto_close_(&fds[i]);
     auto_close_(&policy);
     close(pair[1]);
@@ -145,7 +146,7 @@ int helper_failed(const struct ctl_msg *m, struct cella_error *err)
 }
 
 int helper_run(const char *path, char *const argv[], const struct policy_table *table,
-               const int ns[2], struct cella_error *err)
+               const int ns[3], struct cella_error *err)
 {
     struct ctl_msg m;
     pid_t pid;

@@ -6,8 +6,10 @@
  *
  * The engine is started when a document has a rule of layer http in any phase, before the cell exists, because the
  * cell must be told of its CA at start; a later document starts it too, but no cell learns of its CA then.
- * The CA speaks only for the hosts of the document's http rules (all phases), so a later document that names
- * another one is refused, except with the option ca-names=any. Secrets are asked of the host, by rule, each time a
+ * The CA speaks only for the hosts of the document's http rules (all phases), except with the option ca-names=any; a
+ * later document that names others makes the engine add a certificate for them, which commands from then on
+ * trust. An engine that died is started again by egress_restart() with the same key, which lies in a memory file
+ * that this process holds and never reads. Secrets are asked of the host, by rule, each time a
  * document or phase comes into force, and go to the engine before the table that needs them, which makes it forget the others; the buffer they pass
  * through is locked, left out of dumps and wiped. The engine parses hostile bytes: its messages are checked like the
  * gate's, and one that cannot be true is its end. Without it nothing of layer http passes. One
@@ -26,7 +28,6 @@
 
 #define START_NS 5000000000u
 #define REPLY_NS 2000000000u
-#define HOSTS_MAX 64u /* more: the CA is not constrained */
 
 static const char *option(const struct cella_options *o, const char *name)
 {
@@ -52,74 +53,6 @@ int intercept_options(struct egress *e, const struct cella_options *o, struct ce
     return e->http.roots >= 0
                ? 0
                : fail(err, -errno, "option upstream-ca: opening %s: %s", roots, strerror(errno));
-}
-
-/* ------------------------------------------------------------- documents */
-
-static const struct policy_rule *http_rule(const struct document *d, size_t *phase, size_t *rule)
-{
-    for (; *phase < d->n_phases; (*phase)++, *rule = 0)
-        while (*rule < d->phases[*phase].n_rules) {
-            const struct policy_rule *r = &d->phases[*phase].rules[(*rule)++].rule;
-            if (r->verdict == POLICY_ALLOW && r->layer == POLICY_HTTP && r->kind)
-                return r;
-        }
-    return NULL;
-}
-
-static int named(char *const *names, size_t n, const char *host)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++)
-        if (!strcmp(names[i], host))
-            return 1;
-    return 0;
-}
-
-/* Different hosts of http rules in all phases; more than HOSTS_MAX: HOSTS_MAX + 1. */
-static size_t http_hosts(const struct document *d, char *ret[HOSTS_MAX])
-{
-    const struct policy_rule *r;
-    size_t phase = 0, rule = 0, n = 0;
-
-    while ((r = http_rule(d, &phase, &rule)))
-        if (!named(ret, n, r->host)) {
-            if (n == HOSTS_MAX)
-                return n + 1;
-            ret[n++] = (char *)(uintptr_t)r->host;
-        }
-    return n;
-}
-
-/* 1: the CA's constraint covers the host. */
-static int covered(const struct egress *e, const char *host)
-{
-    size_t i, n = strlen(host);
-
-    for (i = 0; i < e->http.n_names; i++) {
-        size_t have = strlen(e->http.names[i]);
-        if (have <= n && !strcmp(host + n - have, e->http.names[i]) &&
-            (have == n || host[n - have - 1] == '.'))
-            return 1;
-    }
-    return !e->http.n_names;
-}
-
-static int check_names(const struct egress *e, const struct document *d, struct cella_error *err)
-{
-    const struct policy_rule *r;
-    size_t phase = 0, rule = 0;
-
-    while ((r = http_rule(d, &phase, &rule)))
-        if (!covered(e, r->host))
-            return fail(
-                err, -EINVAL,
-                "rule \"%s\": the authority of this cell speaks only for the hosts of the http "
-                "rules it was started with, and \"%s\" is not among them. Start a new cell, or use "
-                "the enforcer's option ca-names=any",
-                r->id, r->host);
-    return 0;
 }
 
 /* --------------------------------------------------------------- secrets */
@@ -159,7 +92,7 @@ static int send_all(struct egress *e, const struct document *d, struct engine_se
     struct errbuf rest;
     int ret = 0, one;
 
-    while ((r = http_rule(d, &phase, &rule)))
+    while ((r = intercept_rule(d, &phase, &rule)))
         for (i = 0; i < r->n_inject; i++) {
             if (!CELLA_HOST_HAS(e->host, secret))
                 return fail(err, -ENOTSUP,
@@ -190,7 +123,7 @@ static int send_secrets(struct egress *e, const struct document *d, struct cella
 
 /* -------------------------------------------------------------- messages */
 
-static int message(struct egress *e, const struct ctl_msg *m)
+int intercept_message(struct egress *e, const struct ctl_msg *m)
 {
     switch (m->type) {
     case CTL_PUBLISHED:
@@ -225,10 +158,11 @@ void intercept_down(struct egress *e)
 static void lost(struct egress *e, const char *why)
 {
     e->host->log(e->host->ctx, CELLA_LOG_ERROR, "egress-nft",
-                 "%s: the HTTP engine %s; nothing of layer http passes any more", e->cell_id, why);
+                 "%s: the HTTP engine %s; nothing of layer http passes", e->cell_id, why);
     intercept_down(e);
     e->http.died = 1;
     gate_broken(e);
+    revive_wanted(e);
 }
 
 static void readable(void *data, int fd, uint32_t ready)
@@ -242,7 +176,7 @@ static void readable(void *data, int fd, uint32_t ready)
         ssize_t n = recv(fd, &m, sizeof(m), MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        if (n != (ssize_t)sizeof(m) || message(e, &m) < 0) {
+        if (n != (ssize_t)sizeof(m) || intercept_message(e, &m) < 0) {
             lost(e, n == 0 ? "has died" : "sent a message that cannot be true or be recorded");
             return;
         }
@@ -258,28 +192,25 @@ static int drain(struct egress *e, const uint32_t *done, uint32_t until, uint64_
     while (r == 0 && e->http.ctl >= 0 && *done != until) {
         r = ctl_wait(e->http.ctl, deadline, &m, NULL, NULL);
         if (r == 0)
-            r = message(e, &m);
+            r = intercept_message(e, &m);
     }
     return r < 0 ? r : *done == until ? 0 : -EPIPE;
 }
 
 /* ----------------------------------------------------------------- start */
 
+/* What the cell trusts already cannot be exchanged for something else. */
 static int take_pem(struct egress *e, int own_fd, struct cella_error *err)
 {
-    struct stat st;
-    int r = 0;
+    auto_free char *text = malloc(CELLA_CA_PEM_MAX);
+    ssize_t n = text ? pread(own_fd, text, CELLA_CA_PEM_MAX, 0) : -1;
+    int r = !text ? -ENOMEM : n <= 0 ? -EBADMSG : 0;
 
-    if (fstat(own_fd, &st) < 0 || st.st_size <= 0 || st.st_size > CELLA_CA_PEM_MAX)
-        r = -EBADMSG;
-    e->http.pem = r == 0 ? malloc((size_t)st.st_size + 1) : NULL;
-    if (r == 0 && !e->http.pem)
-        r = -ENOMEM;
-    if (r == 0 && pread(own_fd, e->http.pem, (size_t)st.st_size, 0) != (ssize_t)st.st_size)
-        r = -EIO;
-    if (r == 0)
-        e->http.pem_len = (size_t)st.st_size;
     close(own_fd);
+    if (r == 0 && e->http.pem)
+        r = (size_t)n == e->http.pem_len && !memcmp(text, e->http.pem, (size_t)n) ? 0 : -EPROTO;
+    else if (r == 0)
+        r = authority_pem(e, text, (size_t)n);
     return r < 0 ? fail(err, r, "the certificate of the HTTP engine: %s", strerror(-r)) : 0;
 }
 
@@ -303,23 +234,23 @@ static int spawn_engine(struct egress *e, const struct document *d, const struct
 {
     const char *found = e->host->helper_path(e->host->ctx, "cella-gate-http");
     char *argv[HOSTS_MAX + 2] = {"cella-gate-http"}, path[4096];
-    int fds[2] = {borrow_flows, e->http.roots};
-    size_t n = http_hosts(d, argv + 1), i;
+    int fds[3] = {borrow_flows, e->http.roots, -1};
+    size_t i;
+    int r = e->http.key < 0 ? authority_first(e, d, err) : 0;
 
+    if (r < 0)
+        return r;
     if (!found || (size_t)snprintf(path, sizeof(path), "%s", found) >= sizeof(path))
         return fail(
             err, -ENOENT,
             "the policy has rules of layer http, and the helper program cella-gate-http is not "
             "installed beside cella");
-    if (n > HOSTS_MAX || e->http.any_name)
-        n = 0;
-    argv[n + 1] = NULL;
-    e->http.names = calloc(n + 1, sizeof(*e->http.names));
-    for (i = 0; e->http.names && i < n; i++)
-        if ((e->http.names[i] = strdup(argv[i + 1])))
-            e->http.n_names++;
-    if (!e->http.names || e->http.n_names != n)
-        return fail(err, -ENOMEM, "out of memory");
+    fds[2] = e->http.key;
+    if (e->http.roots >= 0) /* the engine before this one has read it */
+        lseek(e->http.roots, 0, SEEK_SET);
+    for (i = 0; i < e->http.n_names && i < HOSTS_MAX; i++) /* with a key, nobody reads them */
+        argv[i + 1] = e->http.names[i];
+    argv[i + 1] = NULL;
     return helper_spawn(path, argv, t, fds, &e->http.pid, &e->http.ctl, err);
 }
 
@@ -332,8 +263,19 @@ static int tell_gate(struct egress *e, int borrow_flows, struct cella_error *err
     return r < 0 ? fail(err, r, "handing the HTTP engine to the gate: %s", strerror(-r)) : 0;
 }
 
+static int secrets_lenient(struct egress *e, const struct document *d)
+{
+    struct errbuf eb;
+
+    if (send_secrets(e, d, errbuf_init(&eb)) < 0)
+        e->host->log(e->host->ctx, CELLA_LOG_WARN, "egress-nft",
+                     "%s: %s; requests of that rule are refused", e->cell_id, eb.text);
+    return 0;
+}
+
+/* `again`: the cell runs, and a secret that is gone meanwhile stops its requests only. */
 static int start(struct egress *e, const struct document *d, const struct policy_table *t,
-                 struct cella_error *err)
+                 int again, struct cella_error *err)
 {
     int pair[2], r;
 
@@ -344,7 +286,7 @@ static int start(struct egress *e, const struct document *d, const struct policy
     if (r == 0)
         r = start_wait(e, err);
     if (r == 0)
-        r = send_secrets(e, d, err);
+        r = again ? secrets_lenient(e, d) : send_secrets(e, d, err);
     if (r == 0)
         r = tell_gate(e, pair[0], err);
     close(pair[0]);
@@ -354,16 +296,26 @@ static int start(struct egress *e, const struct document *d, const struct policy
             fail(err, r, "watching the HTTP engine: %s", strerror(-r));
     }
     e->http.watched = r == 0;
-    if (r < 0)
+    if (r < 0 && again)
+        intercept_down(e);
+    else if (r < 0)
         intercept_fini(e);
     return r;
+}
+
+int intercept_again(struct egress *e, struct cella_error *err)
+{
+    if (e->http.ctl >= 0 || (!e->http.pem && !intercept_wanted(&e->document)))
+        return 0;
+    e->http.died = 0;
+    return start(e, &e->document, &e->table, 1, err);
 }
 
 int intercept_wanted(const struct document *d)
 {
     size_t phase = 0, rule = 0;
 
-    return http_rule(d, &phase, &rule) != NULL;
+    return intercept_rule(d, &phase, &rule) != NULL;
 }
 
 int intercept_ready(struct egress *e, const struct document *d, const struct policy_table *t,
@@ -372,16 +324,16 @@ int intercept_ready(struct egress *e, const struct document *d, const struct pol
     size_t phase = 0, rule = 0;
     int r;
 
-    if (e->http.ctl < 0 && !http_rule(d, &phase, &rule))
+    if (e->http.ctl < 0 && !intercept_rule(d, &phase, &rule))
         return 0;
-    if (e->http.died) /* another one would have another CA, which the cell does not know */
+    if (e->http.died)
         return fail(err, -EPIPE,
                     "the HTTP engine of this cell has died, and the policy has rules of layer "
                     "http. Start a "
                     "new cell, or use a policy without them");
     if (e->http.ctl < 0)
-        return start(e, d, t, err);
-    r = check_names(e, d, err);
+        return start(e, d, t, 0, err);
+    r = e->http.n_names ? authority_cover(e, d, err) : 0;
     return r == 0 ? send_secrets(e, d, err) : r;
 }
 
@@ -426,6 +378,8 @@ void intercept_fini(struct egress *e)
         free(e->http.names[i]);
     free(e->http.names);
     free(e->http.pem);
+    auto_close_(&e->http.key);
+    e->http.key = -1;
     e->http.names = NULL;
     e->http.pem = NULL;
     e->http.n_names = e->http.pem_len = 0;

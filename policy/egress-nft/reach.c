@@ -20,7 +20,7 @@ static int kernel_ports(struct egress *e, uint32_t lo, uint32_t hi, uint32_t sec
 {
     char slot[16], from[16], to[16], time[16];
     char *argv[] = {"cella-gate-setup", "reach", slot, from, to, time, NULL};
-    int ns[2] = {e->gate_ns, e->uplink};
+    int ns[3] = {e->gate_ns, e->uplink, -1};
 
     snprintf(slot, sizeof(slot), "%u", e->slot);
     snprintf(from, sizeof(from), "%u", lo);
@@ -80,6 +80,7 @@ int egress_reach_begin(void *self, const struct cella_reach *reach, struct cella
     e->reach.seen = NULL;
     e->reach.n_seen = 0;
     e->reach.on = 1;
+    e->reach.lost = 0;
     if (e->link == CELLA_LINK_NONE)
         return 0;
     memcpy(m.name, reach->nonce, CELLA_ID_LEN);
@@ -111,6 +112,8 @@ int egress_reach_end(void *self, void *ctx, void (*seen)(void *, const struct ce
     r = ask_gate(e, &m, err);
     if (kernel_ports(e, 1, 1, 0, r < 0 ? NULL : err) < 0 && r == 0)
         r = err ? err->code : -EIO;
+    if (r == 0 && e->reach.lost)
+        r = fail(err, -ETIMEDOUT, "the gate died during the measurement and was started again");
     if (r == 0 && e->reach.expired)
         r = fail(err, -ETIMEDOUT, "the measurement took too long; the gate had ended it");
     for (i = 0; r == 0 && seen && i < e->reach.n_seen; i++) {

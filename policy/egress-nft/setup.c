@@ -4,11 +4,11 @@
 /*
  * cella-gate-setup - builds the slot of one cell, then becomes its gate.
  *
- *   cella-gate-setup attach SLOT netns|tap GATE-PROGRAM RESOLVERS   descriptors of ctl.h; ends in exec of the
- * gate cella-gate-setup apply SLOT                           replaces the sets of an existing gate
- * namespace cella-gate-setup lo                                   brings lo of FD_CELL up
- *   cella-gate-setup probe                                loads a rule set in a namespace of its
- * own
+ * attach SLOT netns|tap GATE-PROGRAM RESOLVERS  descriptors of ctl.h; ends in exec of the gate
+ * again, likewise                               in a gate namespace that is there and has no gate
+ * apply SLOT                                    replaces the sets of an existing gate namespace
+ * lo                                            brings lo of FD_CELL up
+ * probe                                         loads a rule set in a namespace of its own
  *
  * It is the only program with privilege and libnftables in it, it reads nothing hostile, and it is
  * gone before the cell starts. The gate namespace has no name: it lives as long as the descriptors
@@ -37,7 +37,7 @@ struct job {
     int uplink_fd; /* FD_UPLINK or home_fd */
     int tap_fd;
     int gate_exe;
-    int relay, dns_udp, dns_tcp, nflog, udp, raw;
+    int relay, dns_udp, dns_tcp, nflog, udp, raw, ledger;
     const char *gate_path, *resolvers;
     struct policy_table table;
     struct host_addrs hosts;
@@ -256,8 +256,8 @@ static int place(int fd, int to)
 static int become_gate(struct job *j, struct cella_error *err)
 {
     int *const fds[] = {&j->relay, &j->dns_udp, &j->dns_tcp, &j->nflog,
-                        &j->udp,   &j->raw,     &j->gate_exe};
-    static const int to[] = {FD_RELAY, FD_DNS_UDP, FD_DNS_TCP, FD_NFLOG, FD_UDP, FD_RAW};
+                        &j->udp,   &j->raw,     &j->ledger,  &j->gate_exe};
+    static const int to[] = {FD_RELAY, FD_DNS_UDP, FD_DNS_TCP, FD_NFLOG, FD_UDP, FD_RAW, FD_LEDGER};
     char slot[16], *envp[] = {NULL};
     char *argv[] = {"cella-gate", slot, (char *)(uintptr_t)j->resolvers, NULL};
     size_t i;
@@ -282,15 +282,39 @@ static int become_gate(struct job *j, struct cella_error *err)
                 j->gate_path, strerror(errno));
 }
 
+static int open_gate(struct job *j, struct cella_error *err)
+{
+    j->gate_exe = open(j->gate_path, O_RDONLY | O_CLOEXEC);
+    return j->gate_exe < 0
+               ? fail(err, -errno, "opening the gate program %s: %s", j->gate_path, strerror(errno))
+               : 0;
+}
+
+/* The namespace, its link and its chains are there; everything else is made as if for the first time. */
+static int again(struct job *j, struct cella_error *err)
+{
+    int r = open_gate(j, err);
+
+    if (r == 0)
+        r = begin(j, err);
+    if (r == 0)
+        r = enter(FD_CELL, "gate", err);
+    if (r == 0)
+        r = ruleset_reach(0, 0, 0, err);
+    if (r == 0)
+        r = ruleset_replace(&j->table, &j->hosts, err);
+    if (r == 0)
+        r = make_sockets(j, err);
+    return r < 0 ? r : become_gate(j, err);
+}
+
 static int attach(struct job *j, struct cella_error *err)
 {
     struct ctl_msg m = {.type = CTL_READY};
-    int fds[2], n = 0, r;
+    int fds[2], n = 0, r = open_gate(j, err);
 
-    j->gate_exe = open(j->gate_path, O_RDONLY | O_CLOEXEC);
-    if (j->gate_exe < 0)
-        return fail(err, -errno, "opening the gate program %s: %s", j->gate_path, strerror(errno));
-    r = begin(j, err);
+    if (r == 0)
+        r = begin(j, err);
     if (r == 0)
         r = build(j, err);
     if (r < 0)
@@ -372,11 +396,11 @@ static int run(int argc, char **argv, struct job *j, struct cella_error *err)
     if (argc > 2 && (parse_i64(argv[2], &slot) < 0 || slot < 0 || slot > SLOT_MAX))
         return usage(err);
     j->slot = (uint32_t)slot;
-    if (argc == 6 && !strcmp(argv[1], "attach")) {
+    if (argc == 6 && (!strcmp(argv[1], "attach") || !strcmp(argv[1], "again"))) {
         j->tap = !strcmp(argv[3], "tap");
         j->gate_path = argv[4];
         j->resolvers = argv[5];
-        return attach(j, err);
+        return argv[1][1] == 't' ? attach(j, err) : again(j, err);
     }
     if (argc == 3 && !strcmp(argv[1], "apply"))
         return apply(j, err);
@@ -401,6 +425,7 @@ int main(int argc, char **argv)
     job.home_fd = job.gate_fd = job.tap_fd = -1;
     /* Before anything is opened: an absent descriptor's number would be taken. */
     job.uplink_fd = fcntl(FD_UPLINK, F_GETFD) < 0 ? -1 : FD_UPLINK;
+    job.ledger = FD_LEDGER_SETUP;
     r = run(argc, argv, &job, err);
     if (r < 0) {
         m.type = CTL_ERROR;

@@ -84,6 +84,12 @@ def backend(request):
 
 
 @pytest.fixture(scope="session")
+def restarting(backend):
+    """Classes of which the default starts a dead gate again."""
+    return {"default": {"floor": "process", "backends": [backend], "policy": "deny", "on_gate_death": "restart"}}
+
+
+@pytest.fixture(scope="session")
 def session_cella(backend, internet, tmp_path_factory):
     """One state directory per backend, in memory, warmed by a first run (key pair, directories)."""
     tmp_path_factory.getbasetemp()  # now, so that it is no residue of the first test that uses it

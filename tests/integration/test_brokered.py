@@ -2,23 +2,17 @@
 # SPDX-FileCopyrightText: The cella authors
 """Credentials brokered, end to end: a request leaves the cell with a placeholder and arrives with the secret; the cell
 trusts its gate, and hosts that are not looked into still show their own certificate."""
-import http.server
 import json
+import os
 import shutil
-import socket
-import ssl
-import struct
 import subprocess
-import threading
 
 import pytest
 
-from harness import netns
-from harness.cella import wait_until
+from harness.cella import children_of, command_of, wait_until
+from harness.shop import API, OTHER, RESOLVER, Shop
 from harness.warden import Warden
 
-ADDRESS, RESOLVER = "203.0.113.99", "203.0.113.53"
-API, OTHER = "api.shop.example", "other.shop.example"
 PLACEHOLDER, VALUE = "sk-cella__K1__", "tok-7f3a9c-never-seen"
 PYTHON = f"""import sys, urllib.request
 r = urllib.request.Request(sys.argv[1], headers={{'x-api-key': '{PLACEHOLDER}'}})
@@ -34,93 +28,6 @@ POLICY = {"version": 1, "revision": 1, "active": "run", "phases": {"run": {"allo
      "inject": [{"secret": "token", "surface": "header", "name": "x-api-key", "placeholder": PLACEHOLDER,
                  "require": True}]},
     {"id": "other", "host": OTHER, "ports": [443]}]}}}
-
-
-class Shop:
-    """The only server of this internet with names: its DNS, and HTTPS that remembers the keys it was shown."""
-
-    def __init__(self, world, directory):
-        self.world, self.keys, self.directory = world, [], directory
-        self._certificates()
-        self._dns = netns.inside(world, lambda: self._socket(socket.SOCK_DGRAM, (RESOLVER, 53)))
-        self._tcp = netns.inside(world, lambda: self._socket(socket.SOCK_STREAM, (ADDRESS, 443)))
-        self._nft("insert", "rule", "inet", "world", "in", "ip", "daddr", ADDRESS, "accept")
-        self._tcp.listen(64)
-        self._server = self._https()
-        for work in (self._names, self._server.serve_forever):
-            threading.Thread(target=work, daemon=True).start()
-
-    def _nft(self, *words):
-        return subprocess.run(["ip", "netns", "exec", self.world, "nft", "-a", *words], check=True, capture_output=True,
-                              text=True).stdout
-
-    @staticmethod
-    def _socket(kind, address):
-        sock = socket.socket(socket.AF_INET, kind)
-        sock.setsockopt(socket.SOL_IP, 15, 1)  # IP_FREEBIND
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        return sock
-
-    def _certificates(self):
-        def openssl(*words):
-            subprocess.run(["openssl", *words], cwd=self.directory, check=True, capture_output=True)
-        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        openssl("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=world", "-days", "2",
-                "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
-        (self.directory / "ext").write_text(f"subjectAltName=DNS:{API},DNS:{OTHER}\n")
-        openssl("req", *curve, "-keyout", "leaf.key", "-out", "leaf.csr", "-subj", "/CN=shop")
-        openssl("x509", "-req", "-in", "leaf.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-out", "leaf.pem", "-days", "2",
-                "-extfile", "ext", "-CAcreateserial")
-        self.ca = self.directory / "ca.pem"
-        self.ca.chmod(0o644)
-
-    def _https(self):
-        shop = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                shop.keys.append(self.headers.get("x-api-key"))
-                body = b"served"
-                self.send_response(200)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-            do_POST = do_GET
-
-            def log_message(self, *_):
-                pass
-
-        server = http.server.ThreadingHTTPServer(("", 0), Handler, bind_and_activate=False)
-        server.socket.close()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.directory / "leaf.pem", self.directory / "leaf.key")
-        server.socket = context.wrap_socket(self._tcp, server_side=True, do_handshake_on_connect=False)
-        server.server_address = (ADDRESS, 443)
-        return server
-
-    def _names(self):
-        while True:
-            try:
-                query, peer = self._dns.recvfrom(2048)
-            except OSError:
-                return
-            end = query.index(b"\0", 12) + 5
-            qtype = struct.unpack("!H", query[end - 4:end - 2])[0]
-            answers = b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 60, 4) + socket.inet_aton(ADDRESS) if qtype == 1 else b""
-            self._dns.sendto(query[:2] + b"\x81\x80\0\1" + struct.pack("!HHH", bool(answers), 0, 0) + query[12:end] +
-                             answers, peer)
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-        self._dns.close()
-        rules = self._nft("list", "chain", "inet", "world", "in")
-        for line in rules.splitlines():
-            if ADDRESS in line:
-                self._nft("delete", "rule", "inet", "world", "in", "handle", line.rsplit(" ", 1)[1])
 
 
 @pytest.fixture(scope="module")
@@ -244,5 +151,56 @@ def test_a_cell_that_runs_can_be_looked_into_later(cella, shop, vault, enforcer)
             assert visit(cella, cell, client).ok().text == "served"
         assert shop.keys[seen:] == [VALUE] * 3
         assert cella.wait_event(cell, {"kind": "cell.trust"})["certificates"] == 1
+    finally:
+        context.__exit__(None, None, None)
+
+
+def test_an_engine_that_dies_is_started_again_with_the_same_authority(cella, shop, enforcer, restarting):
+    """A program that trusts the cell's authority since before goes on; the secret is fetched anew; and twice."""
+    policy = shop.directory / "policy.json"
+    policy.write_text(json.dumps(POLICY))
+    with cella.configured(classes=restarting, **enforcer):
+        context = cella.cell("--policy", policy)
+        cell = context.__enter__()
+    try:
+        authority = cella("exec", cell, "--", "cat", "/run/cella/ca.pem").ok().text
+        for round in (1, 2):
+            engines = [p for p in children_of(cella.warden(cell)) if "cella-gate-http" in command_of(p)]
+            assert len(engines) == 1
+            os.kill(engines[0], 9)
+            event = cella.wait_event(cell, {"kind": "net.gate", "state": "restarted", "restarts": round})
+            assert event["pid"] == cella.gate(cell) and event["gen"] == 1
+            seen = len(shop.keys)
+            assert visit(cella, cell, "curl").ok().text == "served"
+            assert shop.keys[seen:] == [VALUE]
+            assert cella("exec", cell, "--", "cat", "/run/cella/ca.pem").ok().text == authority
+    finally:
+        context.__exit__(None, None, None)
+
+
+def test_a_host_of_a_later_document_is_trusted_too(cella, shop, enforcer):
+    """Its certificate comes to those that the cell trusts, at their end; what was trusted before still is."""
+    first = {**POLICY, "phases": {"run": {"allow": [POLICY["phases"]["run"]["allow"][0]]}}}
+    both = {**POLICY, "revision": 2, "phases": {"run": {"allow": [
+        first["phases"]["run"]["allow"][0], {"id": "other", "host": OTHER, "ports": [443], "layer": "http"}]}}}
+    path = shop.directory / "first.json"
+    path.write_text(json.dumps(first))
+    with cella.configured(**enforcer):
+        context = cella.cell("--policy", path)
+        cell = context.__enter__()
+    try:
+        assert visit(cella, cell, "curl").ok().text == "served"
+        with Warden(cella.directory(cell)) as warden:
+            warden.call("policy", document=json.dumps(both), if_match=1)
+        for client in ("curl", "python"):
+            assert visit(cella, cell, client).ok().text == "served"
+            assert visit(cella, cell, client, host=OTHER).ok().text == "served"
+        bare = ["env", "-i", "curl", "-sS", "-m", "10", f"https://{OTHER}/v1/x"]
+        assert cella("exec", cell, "--", *bare).ok().text == "served"
+        assert [e["certificates"] for e in cella.events(cell) if e["kind"] == "cell.trust"] == [1, 2]
+        old = ["sh", "-c", "sed '/END CERT/q' /run/cella/ca.pem > /tmp/old; exec \"$@\"", "sh", "curl", "-sS", "-m", "10",
+               "--cacert", "/tmp/old"]
+        assert cella("exec", cell, "--", *old, "-H", f"x-api-key: {PLACEHOLDER}", f"https://{API}/v1/x").ok().text == "served"
+        assert cella("exec", cell, "--", *old, f"https://{OTHER}/v1/x").status == 60
     finally:
         context.__exit__(None, None, None)

@@ -43,6 +43,7 @@ struct dns_conn;
 struct dns_wait;
 struct events;
 struct use;
+struct ledger;
 
 struct gate {
     int ep;
@@ -61,6 +62,7 @@ struct gate {
     uint64_t dns_tokens, dns_refilled; /* questions, in thousandths */
     struct events *events;
     struct use *uses; /* by rule; the first is everything */
+    struct ledger *ledger;
     uint32_t log_seq;
     int log_seq_known;
     int log_lost;       /* the log socket overflowed; how much is not known yet */
@@ -126,6 +128,9 @@ static inline int is_synthetic(uint32_t addr)
 /* A name of this cell; lives as long as the gate. NULL: no room for another. */
 struct name;
 struct name *name_get(const char *host);
+/* The names of the gate before this one, at their addresses; new ones are kept there too. 0, or -1: the
+   ledger is no ledger. */
+int names_restore(struct ledger *l);
 struct name *name_known(const char *host);
 const char *name_text(const struct name *n);
 uint32_t name_addr(const struct name *n);
@@ -173,8 +178,10 @@ void udp_progress(struct gate *g);
 void udp_end_all(struct gate *g);
 
 /* ---- limits.c ---- */
-/* The account of a rule, made when needed; NULL: out of memory. */
+/* The account of a rule, made when needed; NULL: out of memory, or of room in the ledger. */
 struct use *use_get(struct gate *g, const char *rule);
+/* The accounts of the gate before this one, and that of everything. 0, or -1: the ledger is no ledger. */
+int uses_restore(struct gate *g);
 struct flow_limits {
     struct use *rule; /* NULL: none yet */
     struct policy_limits of_rule;

@@ -7,13 +7,15 @@
  * Totals count for the rule's id over the life of the cell, through policy changes: a document put
  * in force again does not fill a quota up again. Rates are token buckets that hold a quarter of a
  * second; who gets no token stops reading, so the sender is slowed by TCP itself. The account of
- * the whole cell is the first one, its limits are those of the table in force. The number of
- * accounts is bounded by the rules of the policies. One thread.
+ * the whole cell is the first one, its limits are those of the table in force. What is used up
+ * stands in the ledger, which outlives this process: a gate that takes the place of a dead one goes on from
+ * there. The ledger is bounded; a rule without room in it has no connections. One thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../ledger.h"
 #include "gate.h"
 
 #define BURST_PARTS 4u /* of a second */
@@ -25,23 +27,19 @@ struct bucket {
 
 struct use {
     struct use *next;
-    uint64_t bytes[2]; /* rx, tx */
+    struct ledger_use *kept; /* bytes; rule, "" for everything */
     struct bucket bucket[2];
     uint64_t conns;
-    char rule[POLICY_ID_MAX + 1]; /* "" for everything */
 };
 
-struct use *use_get(struct gate *g, const char *rule)
+/* A line of the ledger that somebody wrote, or the next free one. */
+static struct use *use_add(struct gate *g, struct ledger_use *kept)
 {
-    struct use *u;
+    struct use *u = calloc(1, sizeof(*u));
 
-    for (u = g->uses; u; u = u->next)
-        if (!strcmp(u->rule, rule))
-            return u;
-    u = calloc(1, sizeof(*u));
     if (!u)
         return NULL;
-    snprintf(u->rule, sizeof(u->rule), "%s", rule);
+    u->kept = kept;
     if (g->uses) {
         u->next = g->uses->next;
         g->uses->next = u;
@@ -49,6 +47,40 @@ struct use *use_get(struct gate *g, const char *rule)
         g->uses = u;
     }
     return u;
+}
+
+struct use *use_get(struct gate *g, const char *rule)
+{
+    struct ledger *l = g->ledger;
+    struct ledger_use *kept;
+    struct use *u;
+
+    for (u = g->uses; u; u = u->next)
+        if (!strcmp(u->kept->rule, rule))
+            return u;
+    if (l->n_uses >= LEDGER_USES_MAX || strlen(rule) >= sizeof(kept->rule))
+        return NULL;
+    kept = &l->uses[l->n_uses];
+    *kept = (struct ledger_use){.bytes = {0, 0}};
+    snprintf(kept->rule, sizeof(kept->rule), "%s", rule);
+    u = use_add(g, kept);
+    if (u)
+        __atomic_store_n(&l->n_uses, l->n_uses + 1, __ATOMIC_RELEASE);
+    return u;
+}
+
+int uses_restore(struct gate *g)
+{
+    struct ledger *l = g->ledger;
+    uint32_t i;
+
+    if (l->n_uses > LEDGER_USES_MAX)
+        return -1;
+    for (i = 0; i < l->n_uses; i++)
+        if (!memchr(l->uses[i].rule, 0, sizeof(l->uses[i].rule)) || !*l->uses[i].rule != !i ||
+            !use_add(g, &l->uses[i]))
+            return -1;
+    return use_get(g, "") ? 0 : -1;
 }
 
 static uint64_t burst(uint64_t bps)
@@ -74,10 +106,10 @@ static long budget(struct use *u, const struct policy_limits *l, int tx, size_t 
 {
     uint64_t total = tx ? l->tx_bytes : l->rx_bytes, bps = tx ? l->tx_bps : l->rx_bps, n = want;
 
-    if (total && u->bytes[tx] >= total)
+    if (total && u->kept->bytes[tx] >= total)
         return -1;
-    if (total && total - u->bytes[tx] < n)
-        n = total - u->bytes[tx];
+    if (total && total - u->kept->bytes[tx] < n)
+        n = total - u->kept->bytes[tx];
     if (bps) {
         uint64_t t = tokens(&u->bucket[tx], bps);
         n = t < n ? t : n;
@@ -95,7 +127,7 @@ long limits_budget(struct gate *g, const struct flow_limits *l, int tx, size_t w
 
 static void spend(struct use *u, int tx, size_t n)
 {
-    u->bytes[tx] += n;
+    u->kept->bytes[tx] += n;
     u->bucket[tx].tokens -= u->bucket[tx].tokens < n ? u->bucket[tx].tokens : n;
 }
 

@@ -6,7 +6,7 @@
  *
  * Started by cella-gate-setup as nobody, without capabilities, in the uplink namespace, with the
  * descriptors of ctl.h and an empty environment. Order: die with the warden -> not dumpable ->
- * policy -> resolvers -> filter -> UP -> serve. Should: exit when the control socket closes. Mustn't: serve a
+ * policy -> ledger -> resolvers -> filter -> UP -> serve. Should: exit when the control socket closes. Mustn't: serve a
  * byte before the filter is installed. The kernel rules find no listener once this process is gone,
  * so its death closes everything.
  */
@@ -16,12 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "../ledger.h"
 #include "gate.h"
 
 #define TABLE_BYTES_MAX (4u << 20)
@@ -222,6 +224,21 @@ static void serve(struct gate *g)
     }
 }
 
+/* What the gate before this one, if there was one, has left behind. */
+static int restore(struct gate *g)
+{
+    struct stat st;
+    void *p = MAP_FAILED;
+
+    if (fstat(FD_LEDGER, &st) == 0 && st.st_size == (off_t)sizeof(struct ledger))
+        p = mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_SHARED, FD_LEDGER, 0);
+    close(FD_LEDGER);
+    if (p == MAP_FAILED)
+        return -1;
+    g->ledger = p;
+    return uses_restore(g) < 0 || names_restore(g->ledger) < 0 ? -1 : 0;
+}
+
 static int start(struct gate *g, const char *resolvers)
 {
     struct ctl_msg up = {.type = CTL_UP};
@@ -246,7 +263,7 @@ static int start(struct gate *g, const char *resolvers)
     events_init(g);
     g->engine.fd = -1;
     g->raw_fd = FD_RAW;
-    if (getuid() == 0 || load_table(FD_POLICY, &g->table) < 0 || !use_get(g, "") ||
+    if (getuid() == 0 || load_table(FD_POLICY, &g->table) < 0 || restore(g) < 0 ||
         upstream_init(g, resolvers) < 0)
         return -1;
     g->ep = epoll_create1(EPOLL_CLOEXEC);
@@ -258,6 +275,7 @@ static int start(struct gate *g, const char *resolvers)
     }
     if (g->quit || filter_install() < 0)
         return -1;
+    up.gen = g->table.head.generation;
     return gate_tell(g, &up);
 }
 

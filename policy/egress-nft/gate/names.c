@@ -11,12 +11,14 @@
  * anything: every use asks the policy again. What is cached are unchecked addresses; who dials
  * checks them.
  *
- * Untouched table pages cost nothing. One thread.
+ * Untouched table pages cost nothing. The ledger holds the names in order, for the gate that takes the place of
+ * this one; a name is in it before its address is told to anybody. One thread.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../ledger.h"
 #include "gate.h"
 
 #define BUCKETS (2 * NAMES_MAX)
@@ -37,6 +39,10 @@ struct pin {
     uint16_t name;
 };
 
+_Static_assert(NAMES_MAX == LEDGER_NAMES_MAX, "a line per name");
+_Static_assert(sizeof(((struct ledger *)0)->names[0]) > NAME_MAX_LEN, "that holds it");
+
+static struct ledger *ledger; /* NULL: none is kept */
 static struct name *names[NAMES_MAX];
 static unsigned n_names;
 static uint16_t buckets[BUCKETS]; /* number + 1 */
@@ -86,7 +92,28 @@ struct name *name_get(const char *host)
     n->number = (uint16_t)n_names;
     names[n_names++] = n;
     buckets[at] = (uint16_t)n_names;
+    if (ledger) {
+        memcpy(ledger->names[n->number], host, strlen(host) + 1);
+        __atomic_store_n(&ledger->n_names, n_names, __ATOMIC_RELEASE);
+    }
     return n;
+}
+
+int names_restore(struct ledger *l)
+{
+    uint32_t i;
+
+    if (l->n_names > LEDGER_NAMES_MAX)
+        return -1;
+    for (i = 0; i < l->n_names; i++) {
+        char canon[NAME_MAX_LEN + 1];
+        size_t len = strnlen(l->names[i], sizeof(l->names[i]));
+        if (name_canon(l->names[i], len, canon) < 0 || strcmp(canon, l->names[i]) != 0 ||
+            name_known(canon) || !name_get(canon))
+            return -1;
+    }
+    ledger = l;
+    return 0;
 }
 
 const char *name_text(const struct name *n)

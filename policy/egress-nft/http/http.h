@@ -168,9 +168,13 @@ int tls_step(struct flow *f);
 int tls_cell(struct flow *f); /* makes the cell's side a TLS server */
 
 /* ---- ca.c ---- */
-/* Names the CA may speak for; none: any. */
-int ca_init(char *const *names, size_t n_names);
-int ca_pem(struct bytes *out);
+#define AUTHORITIES_MAX 16u
+/* Names the CA may speak for; none: any. The key file is empty, or an earlier engine's, whose key and names count
+   then; -1: none is kept. */
+int ca_init(char *const *names, size_t n_names, int own_key_file);
+/* A further certificate for these. 0, or -ENOSPC: there are AUTHORITIES_MAX. */
+int ca_more(char *const *names, size_t n_names);
+int ca_pem(struct bytes *out); /* all of them */
 /* Does once what OpenSSL does lazily, before the filter. */
 int ca_warm(struct engine *e);
 /* Certificate and key for `name` into ssl. 0 or -errno. */

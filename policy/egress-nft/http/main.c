@@ -187,10 +187,40 @@ static void flush(struct engine *e, int final)
     engine_tell(e, &m);
 }
 
-static void ctl_message(struct engine *e, const void *p, size_t n, int fd)
+/* Names for another certificate; the answer is the PEM of all, or nothing. */
+static void more_names(struct engine *e, struct engine_names *m)
+{
+    struct bytes pem = {0};
+    char *names[NAMES_MAX], *at, *save = NULL;
+    size_t n = 0;
+    int r = 0;
+
+    m->text[m->len ? m->len - 1 : 0] = 0;
+    for (at = strtok_r(m->text, "\n", &save); at; at = strtok_r(NULL, "\n", &save)) {
+        char canon[POLICY_NAME_MAX + 1];
+        if (n == NAMES_MAX || policy_name_canon(at, canon) < 0 || strcmp(canon, at) != 0)
+            r = -EINVAL;
+        else
+            names[n++] = at;
+    }
+    if (r == 0 && n)
+        r = ca_more(names, n);
+    m->len = 0;
+    if (r == 0 && n && ca_pem(&pem) == 0 && pem.len <= sizeof(m->text)) {
+        m->len = (uint32_t)pem.len;
+        memcpy(m->text, bytes_at(&pem), pem.len);
+    }
+    bytes_fini(&pem);
+    if (send(e->ctl.fd, m, offsetof(struct engine_names, text) + m->len,
+             MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        e->quit = 1;
+}
+
+static void ctl_message(struct engine *e, void *p, size_t n, int fd)
 {
     const struct ctl_msg *m = p;
     const struct engine_secret *s = p;
+    struct engine_names *names = p;
 
     if (n == sizeof(*m) && m->type == CTL_PUBLISH) {
         publish(e, fd);
@@ -201,6 +231,9 @@ static void ctl_message(struct engine *e, const void *p, size_t n, int fd)
     else if (n >= offsetof(struct engine_secret, value) && s->type == ENGINE_SECRET &&
              n - offsetof(struct engine_secret, value) == s->len && memchr(s->name, 0, 64))
         secret_put(e, s->name, s->value, s->len); /* a refused one is missing, and said so then */
+    else if (n > offsetof(struct engine_names, text) && names->type == ENGINE_NAMES &&
+             n - offsetof(struct engine_names, text) == names->len)
+        more_names(e, names);
     if (fd >= 0)
         close(fd);
 }
@@ -210,6 +243,7 @@ static void ctl_ready(struct engine *e, struct watch *w, uint32_t ready)
     static union {
         struct ctl_msg ctl;
         struct engine_secret secret;
+        struct engine_names names;
     } m;
     int fd[2] = {-1, -1}, n;
     ssize_t got;
@@ -225,7 +259,7 @@ static void ctl_ready(struct engine *e, struct watch *w, uint32_t ready)
         e->quit = 1;
     else
         ctl_message(e, &m, (size_t)got, n ? fd[0] : -1);
-    explicit_bzero(&m, sizeof(m));
+    explicit_bzero(&m, got > 0 ? (size_t)got : 0);
 }
 
 static int flow_msg_valid(const struct engine_msg *m, ssize_t got, int n)
@@ -351,6 +385,7 @@ static int say_up(struct engine *e, int own_fd)
 static int start(struct engine *e, char **names, size_t n_names)
 {
     int roots = fd_open(ENGINE_FD_ROOTS) ? ENGINE_FD_ROOTS : -1, pem;
+    int key = fd_open(ENGINE_FD_KEY) ? ENGINE_FD_KEY : -1;
 
     close_range(ENGINE_FD_END, ~0u, 0);
     e->tokens = 256;
@@ -358,7 +393,7 @@ static int start(struct engine *e, char **names, size_t n_names)
     if (give_up_privilege() < 0 || getuid() == 0)
         return -1;
     if (OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL) != 1 ||
-        ca_init(names, n_names) < 0 || tls_init(e, roots) < 0 || ca_warm(e) < 0)
+        ca_init(names, n_names, key) < 0 || tls_init(e, roots) < 0 || ca_warm(e) < 0)
         return -1;
     if (load_table(FD_POLICY, &e->table) < 0)
         return -1;

@@ -7,6 +7,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -31,6 +32,7 @@
 
 static char asked[256];
 static uint64_t killed;
+static char applied_pem[CELLA_CA_PEM_MAX];
 static int withheld;
 
 static int64_t secret(void *ctx, const char *name, const char *purpose, char *buf, uint64_t cap,
@@ -74,6 +76,15 @@ static pid_t engine(void)
     return found;
 }
 
+static int certificates(const char *pem)
+{
+    int n = 0;
+
+    for (; (pem = strstr(pem, "BEGIN CERTIFICATE")); pem++)
+        n++;
+    return n;
+}
+
 static struct cella_attached blank(void)
 {
     return (struct cella_attached){.hdr =
@@ -94,6 +105,8 @@ static int apply(void *cell, const char *document, uint64_t generation, char msg
     int r = world.ops->apply(cell, &policy, &applied, &err);
 
     killed = applied.killed;
+    snprintf(applied_pem, sizeof(applied_pem), "%.*s", (int)applied.ca_pem.len,
+             applied.ca_pem.len ? (const char *)applied.ca_pem.ptr : "");
     return r;
 }
 
@@ -121,14 +134,21 @@ static void test_later(void **state)
     struct cella_attached at = blank();
     char msg[1024] = "";
     void *cell = attach_cell(0, "{}", &at);
+    char *one;
 
     (void)state;
     assert_int_equal(apply(cell, RULE("api.example.com", "key"), 2, msg), 0);
     assert_int_not_equal(engine(), 0);
     assert_int_equal(apply(cell, RULE("api.example.com", "other"), 3, msg), 0);
     assert_string_equal(asked, "other for inject:api");
-    assert_int_equal(apply(cell, RULE("elsewhere.example.com", "key"), 4, msg), -EINVAL);
-    assert_non_null(strstr(msg, "ca-names=any"));
+    one = strdup(applied_pem);
+    assert_int_equal(apply(cell, RULE("elsewhere.example.com", "key"), 4, msg), 0);
+    assert_int_equal(strncmp(applied_pem, one, strlen(one)), 0); /* what was trusted stays */
+    assert_int_equal(certificates(one), 1);
+    assert_int_equal(certificates(applied_pem), 2);
+    assert_int_equal(apply(cell, RULE("elsewhere.example.com", "key"), 4, msg), 0);
+    assert_int_equal(certificates(applied_pem), 2);
+    free(one);
     assert_int_equal(apply(cell, RULE("api.example.com", "unknown"), 5, msg), -ENOENT);
     assert_non_null(strstr(msg, "secret \"unknown\""));
     assert_int_equal(apply(cell, RULE("api.example.com", "two-lines"), 6, msg), -EINVAL);
@@ -184,6 +204,52 @@ static void test_death(void **state)
     assert_non_null(strstr(msg, "Start a new cell"));
     assert_int_equal(apply(cell, "{}", 3, msg), 0);
     world.ops->detach(cell);
+}
+
+static void kill_engine(const struct cella_attached *at)
+{
+    struct pollfd p = {.fd = at->borrow_exit_fd, .events = POLLIN};
+    pid_t pid = engine();
+
+    assert_int_not_equal(pid, 0);
+    assert_int_equal(poll(&p, 1, 0), 0);
+    kill(pid, SIGKILL);
+    host_turn(200);
+    assert_int_equal(poll(&p, 1, 1000), 1);
+    assert_int_equal(engine(), 0);
+}
+
+/* Another engine, another gate: the authority that the cell trusts is the same, also one added later. */
+static void test_again(void **state)
+{
+    struct cella_attached at = blank();
+    char msg[1024] = "";
+    void *cell = attach_cell(0, RULE("api.example.com", "key"), &at);
+    uint64_t gate = at.gate_pid;
+    struct pollfd p = {.fd = at.borrow_exit_fd, .events = POLLIN};
+
+    (void)state;
+    assert_int_equal(apply(cell, RULE("elsewhere.example.com", "key"), 2, msg), 0);
+    kill_engine(&at);
+    asked[0] = 0;
+    assert_int_equal(world.ops->restart(cell, &at, NULL), 0);
+    assert_int_equal(poll(&p, 1, 0), 0);
+    assert_int_equal(at.gate_pid, gate); /* it lives */
+    assert_int_not_equal(engine(), 0);
+    assert_string_equal(asked, "key for inject:api");
+    assert_int_equal(at.ca_pem.len, strlen(applied_pem));
+    assert_memory_equal(at.ca_pem.ptr, applied_pem, at.ca_pem.len);
+    kill((pid_t)gate, SIGKILL);
+    assert_int_equal(poll(&p, 1, 1000), 1);
+    withheld = 1; /* a secret that is gone stops its requests, not the gate */
+    assert_int_equal(world.ops->restart(cell, &at, NULL), 0);
+    withheld = 0;
+    assert_int_not_equal(at.gate_pid, gate);
+    assert_memory_equal(at.ca_pem.ptr, applied_pem, at.ca_pem.len);
+    assert_int_equal(apply(cell, RULE("third.example.com", "key"), 3, msg), 0);
+    assert_int_equal(certificates(applied_pem), 3);
+    world.ops->detach(cell);
+    assert_int_equal(engine(), 0);
 }
 
 #define PHASE(name, host, secret)                                                                  \
@@ -360,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_later),
         cmocka_unit_test(test_refused_without_secret),
         cmocka_unit_test(test_death),
+        cmocka_unit_test(test_again),
         cmocka_unit_test(test_phase),
         cmocka_unit_test(test_not_to_be_read),
         cmocka_unit_test(test_through),

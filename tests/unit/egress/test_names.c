@@ -469,6 +469,7 @@ static const char WIDE[] = "{\"version\":1,\"allow\":["
 
 static void *cell;
 static struct cella_attached at;
+static uint8_t block[64000];
 
 static void up_with(const char *document)
 {
@@ -999,9 +1000,27 @@ static void test_change(void **state)
     done();
 }
 
-/* ------------------------------------------------------------------ limits */
+/* An address that somebody remembers means the same name after the gate was started again. */
+static void test_restart(void **state)
+{
+    char first[64], second[64];
 
-static uint8_t block[64000];
+    (void)state;
+    up_with(WIDE);
+    snprintf(first, sizeof(first), "%s", address_of("good.test.example"));
+    snprintf(second, sizeof(second), "%s", address_of("a.wild.example"));
+    kill((pid_t)at.gate_pid, SIGKILL);
+    host_turn(100);
+    assert_int_equal(world.ops->restart(cell, &at, NULL), 0);
+    assert_string_equal(address_of("b.wild.example"), "198.18.0.3");
+    assert_true(echoed(first, 80, block, 100, 0));
+    assert_string_equal(event("net.allow", "", "good.test.example")->rule, "raw");
+    assert_string_equal(address_of("a.wild.example"), second);
+    assert_string_equal(address_of("good.test.example"), first);
+    done();
+}
+
+/* ------------------------------------------------------------------ limits */
 
 static void test_limits(void **state)
 {
@@ -1287,9 +1306,10 @@ int main(void)
         cmocka_unit_test(test_resolved),      cmocka_unit_test(test_dead_resolver),
         cmocka_unit_test(test_tls),           cmocka_unit_test(test_tls_refused),
         cmocka_unit_test(test_silent_client), cmocka_unit_test(test_real),
-        cmocka_unit_test(test_change),        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_rate),          cmocka_unit_test(test_udp),
-        cmocka_unit_test(test_engine),        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_change),        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_limits),        cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_udp),           cmocka_unit_test(test_engine),
+        cmocka_unit_test(test_memory),
     };
 
     if (getuid()) {
