@@ -25,242 +25,268 @@
  *
  * No connection tracking: nothing is accepted because it was accepted before.
  *
- * libnftables is mapped here only, in a process that ends or becomes the gate by exec.
+ * The whole is one transaction written by nft.c; `nft list ruleset` in the gate's namespace shows it.
+ * Threads: none.
  */
-#include <arpa/inet.h>
+#include <netinet/in.h>
 
-#include <nftables/libnftables.h>
+#include <linux/netfilter.h>
 
+#include "nft.h"
+#include "rule.h"
 #include "setup.h"
 
-#define SYNTHETIC "198.18.0.0/15" /* POLICY_SYNTHETIC_LO, _HI */
+/* ---- sets ---- */
 
-static void add_addr(struct buf *b, uint32_t a)
+static int by_address(const void *a, const void *b)
 {
-    buf_addf(b, "%u.%u.%u.%u", a >> 24, a >> 16 & 255, a >> 8 & 255, a & 255);
+    const struct nft_range *x = a, *y = b;
+
+    return x->addr_lo < y->addr_lo ? -1 : x->addr_lo > y->addr_lo;
 }
 
-static void add_range(struct buf *b, uint32_t lo, uint32_t hi)
+/* Disjoint ranges in order, from ranges in order that may overlap or touch. */
+static size_t merge(struct nft_range *v, size_t n)
 {
-    add_addr(b, lo);
-    if (hi == lo)
-        return;
-    buf_addf(b, "-");
-    add_addr(b, hi);
-}
+    size_t i, end = 0;
 
-static void add_hard(struct buf *b, const struct host_addrs *hosts)
-{
-    size_t i;
-
-    buf_addf(b, "{ ");
-    for (i = 0; i < policy_hard_count; i++)
-        buf_addf(b, "%s%s", i ? ", " : "", policy_hard_ranges[i].cidr);
-    for (i = 0; i < hosts->n; i++) {
-        if (policy_is_test_server(hosts->addr[i]) || policy_hard(hosts->addr[i], hosts->addr[i]))
-            continue;
-        buf_addf(b, ", ");
-        add_addr(b, hosts->addr[i]);
+    for (i = 1; i < n; i++) {
+        if (v[end].addr_hi == UINT32_MAX || v[i].addr_lo <= v[end].addr_hi + 1) {
+            if (v[i].addr_hi > v[end].addr_hi)
+                v[end].addr_hi = v[i].addr_hi;
+        } else {
+            v[++end] = v[i];
+        }
     }
-    buf_addf(b, " }");
+    return n ? end + 1 : 0;
 }
 
-/* "add element" lines; nothing at all for an empty set. */
-static void add_allow(struct buf *b, const char *set, const struct policy_entry *entries,
+/* What no policy opens, and this host's own addresses. */
+static void add_hard(struct nft_batch *b, const struct host_addrs *hosts)
+{
+    struct nft_range *v = calloc(policy_hard_count + hosts->n, sizeof(*v));
+    size_t i, n = 0;
+
+    if (!v) {
+        b->why = "out of memory";
+        return;
+    }
+    for (i = 0; i < policy_hard_count; i++)
+        v[n++] = (struct nft_range){policy_hard_ranges[i].lo, policy_hard_ranges[i].hi, 0, 0};
+    for (i = 0; i < hosts->n; i++)
+        if (!policy_is_test_server(hosts->addr[i]))
+            v[n++] = (struct nft_range){hosts->addr[i], hosts->addr[i], 0, 0};
+    qsort(v, n, sizeof(*v), by_address);
+    nft_elements(b, "hard", NFT_ADDRS, v, merge(v, n), 0);
+    free(v);
+}
+
+static void add_allow(struct nft_batch *b, const char *set, const struct policy_entry *entries,
                       uint32_t n_entries)
 {
+    struct nft_range *v = calloc(n_entries + 1u, sizeof(*v));
     uint32_t i, n = 0;
 
+    if (!v) {
+        b->why = "out of memory";
+        return;
+    }
     for (i = 0; i < n_entries; i++) {
         const struct policy_entry *e = &entries[i];
-        if (e->verdict != POLICY_ALLOW)
-            continue;
-        if (n++)
-            buf_addf(b, ", ");
-        else
-            buf_addf(b, "add element inet cella %s { ", set);
-        add_range(b, e->lo, e->hi);
-        if (e->port_lo == e->port_hi)
-            buf_addf(b, " . %u", e->port_lo);
-        else
-            buf_addf(b, " . %u-%u", e->port_lo, e->port_hi);
+        if (e->verdict == POLICY_ALLOW)
+            v[n++] = (struct nft_range){e->lo, e->hi, e->port_lo, e->port_hi};
     }
-    if (n)
-        buf_addf(b, " }\n");
+    nft_elements(b, set, NFT_ADDR_PORTS, v, n, 0);
+    free(v);
 }
 
 /* Ports that some name has. Synthetic addresses are one range; real ones can be any. */
-static void add_name_ports(struct buf *b, const struct policy_table *t, enum policy_proto proto)
+static void add_name_ports(struct nft_batch *b, const struct policy_table *t,
+                           enum policy_proto proto)
 {
+    const char *set = policy_mode(t) == POLICY_REAL ? proto == POLICY_TCP ? "real_tcp" : "real_udp"
+                      : proto == POLICY_TCP         ? "name_tcp"
+                                                    : "name_udp";
     struct policy_ports *ports = NULL;
+    struct nft_range *v = NULL;
     size_t n = 0, i;
 
-    if (policy_name_ports(t, proto, &ports, &n) < 0) {
-        b->oom = 1;
-        return;
+    if (policy_name_ports(t, proto, &ports, &n) < 0 || !(v = calloc(n + 1, sizeof(*v)))) {
+        b->why = "out of memory";
+    } else {
+        for (i = 0; i < n; i++)
+            v[i] = (struct nft_range){.port_lo = ports[i].lo, .port_hi = ports[i].hi};
+        nft_elements(b, set, NFT_PORTS, v, n, 0);
     }
-    if (n)
-        buf_addf(b, "add element inet cella %s_%s { ",
-                 policy_mode(t) == POLICY_REAL ? "real" : "name",
-                 proto == POLICY_TCP ? "tcp" : "udp");
-    for (i = 0; i < n; i++)
-        if (ports[i].lo == ports[i].hi)
-            buf_addf(b, "%s%u", i ? ", " : "", ports[i].lo);
-        else
-            buf_addf(b, "%s%u-%u", i ? ", " : "", ports[i].lo, ports[i].hi);
-    if (n)
-        buf_addf(b, " }\n");
     free(ports);
+    free(v);
 }
 
-static void add_sets(struct buf *b, const struct policy_table *t)
+static void add_elements(struct nft_batch *b, const struct policy_table *t,
+                         const struct host_addrs *hosts)
 {
+    add_hard(b, hosts);
     add_allow(b, "allow", t->entries, t->head.n_entries);
     add_allow(b, "allow_udp", t->udp, t->head.n_udp);
     add_name_ports(b, t, POLICY_TCP);
     add_name_ports(b, t, POLICY_UDP);
 }
 
-/* The one set that is never empty comes with its elements: libnftables need not look it up. */
-static void add_chains(struct buf *b, uint32_t slot, const struct host_addrs *hosts)
+/* ---- rules ---- */
+
+/* clang-format off */
+#define TCP {PROTO, IPPROTO_TCP, NULL}
+#define UDP {PROTO, IPPROTO_UDP, NULL}
+#define WITH(kind, set) {kind, 0, set}
+#define DO(kind, value) {kind, value, NULL}
+#define IS(kind) {kind, 0, NULL}
+#define REPORT IS(COUNT), IS(LOG)
+#define REFUSE WITH(GOTO, "deny")
+#define END IS(STEP_END)
+
+static const struct step deny[] = {
+    REPORT, END,
+    IS(IPV4), WITH(DEST_IN, "special"), IS(DROP), END,
+    TCP, IS(TCP_RESET), END,
+    IS(IPV4), IS(PROHIBITED), END,
+    END,
+};
+
+static const struct step wire[] = {
+    IS(FRAME_IPV4), IS(ACCEPT), END,
+    REPORT, END,
+    END,
+};
+
+static const struct step pre[] = {
+    DO(SET_MARK, 0), END,
+    IS(IN_IS_NOT), IS(DROP), END,
+    IS(IPV4_NOT), IS(DROP), END,
+    IS(IPV4), IS(SOURCE_NOT_CELL), REPORT, IS(DROP), END,
+    IS(IPV4), WITH(DEST_IN, "special"), REFUSE, END,
+    IS(IPV4), IS(LATER_FRAGMENT), REFUSE, END,
+    TCP, WITH(FROM_PORT_IN, "reach"), DO(TO_GATE, GATE_RELAY_PORT), END,
+    UDP, WITH(FROM_PORT_IN, "reach"), DO(TO_GATE, 53), END,
+    UDP, DO(PORT, 53), DO(TO_GATE, 53), END,
+    TCP, DO(PORT, 53), DO(TO_GATE, 53), END,
+    TCP, DO(PORT, POLICY_HARD_PORT), REFUSE, END,
+    IS(IPV4), IS(DEST_SYNTHETIC), TCP, WITH(PORT_IN, "name_tcp"), DO(TO_GATE, GATE_RELAY_PORT), END,
+    IS(IPV4), IS(DEST_SYNTHETIC), UDP, WITH(PORT_IN, "name_udp"), DO(TO_GATE, GATE_UDP_PORT), END,
+    IS(IPV4), WITH(DEST_IN, "hard"), REFUSE, END,
+    IS(IPV4), TCP, WITH(DEST_PORT_IN, "allow"), DO(TO_GATE, GATE_RELAY_PORT), END,
+    IS(IPV4), UDP, WITH(DEST_PORT_IN, "allow_udp"), DO(TO_GATE, GATE_UDP_PORT), END,
+    TCP, WITH(PORT_IN, "real_tcp"), DO(TO_GATE, GATE_RELAY_PORT), END,
+    UDP, WITH(PORT_IN, "real_udp"), DO(TO_GATE, GATE_UDP_PORT), END,
+    REFUSE, END,
+    END,
+};
+
+static const struct step local_in[] = {
+    IS(IN_IS), DO(MARK_IS, GATE_MARK), IS(ACCEPT), END,
+    END,
+};
+
+static const struct step no_forward[] = {END};
+
+static const struct step local_out[] = {
+    IS(OUT_IS), IS(IPV4), IS(DEST_CELL), IS(ACCEPT), END,
+    IS(LOG_MARKED), END,
+    END,
+};
+/* clang-format on */
+
+static const struct {
+    const char *name;
+    enum nft_set_kind kind;
+} sets[] = {
+    {"special", NFT_ADDRS},        {"hard", NFT_ADDRS},     {"allow", NFT_ADDR_PORTS},
+    {"allow_udp", NFT_ADDR_PORTS}, {"name_tcp", NFT_PORTS}, {"name_udp", NFT_PORTS},
+    {"real_tcp", NFT_PORTS},       {"real_udp", NFT_PORTS}, {"reach", NFT_PORTS_TIMED},
+};
+
+/* Destinations that have no answer: this network, loopback, multicast, broadcast. */
+static const struct nft_range special[] = {
+    {0x00000000, 0x00ffffff, 0, 0},
+    {0x7f000000, 0x7fffffff, 0, 0},
+    {0xe0000000, 0xefffffff, 0, 0},
+    {0xffffffff, 0xffffffff, 0, 0},
+};
+
+/* Chains that are jumped to come first. */
+static const struct {
+    const char *name;
+    const struct step *rules;
+    struct nft_hook hook;
+} chains[] = {
+    {"deny", deny, {NULL, 0, 0, NULL}},
+    {"wire", wire, {"filter", NF_INET_INGRESS, 0, "cell0"}},
+    {"pre", pre, {"filter", NF_INET_PRE_ROUTING, -150, NULL}},
+    {"local_in", local_in, {"filter", NF_INET_LOCAL_IN, 0, NULL}},
+    {"no_forward", no_forward, {"filter", NF_INET_FORWARD, 0, NULL}},
+    {"local_out", local_out, {"filter", NF_INET_LOCAL_OUT, 0, NULL}},
+};
+
+static void add_rules(struct nft_batch *b, const char *chain, const struct step *steps,
+                      uint32_t cell)
 {
-    uint32_t cell = slot_cell(slot);
-
-    buf_addf(b, "table inet cella {\n"
-                "  set hard { type ipv4_addr; flags interval; auto-merge;\n"
-                "    elements = ");
-    add_hard(b, hosts);
-    buf_addf(b,
-             " }\n"
-             "  set allow { typeof ip daddr . tcp dport; flags interval; }\n"
-             "  set reach { type inet_service; flags interval, timeout; }\n"
-             "  set allow_udp { typeof ip daddr . udp dport; flags interval; }\n"
-             "  set name_tcp { type inet_service; flags interval; }\n"
-             "  set name_udp { type inet_service; flags interval; }\n"
-             "  set real_tcp { type inet_service; flags interval; }\n"
-             "  set real_udp { type inet_service; flags interval; }\n"
-             "  set special { type ipv4_addr; flags interval;\n"
-             "    elements = { 0.0.0.0/8, 127.0.0.0/8, 224.0.0.0/4, 255.255.255.255 } }\n"
-             "  chain deny {\n"
-             "    counter log group %d snaplen 128 queue-threshold 1\n"
-             "    ip daddr @special drop\n"
-             "    meta l4proto tcp reject with tcp reset\n"
-             "    reject with icmp type admin-prohibited\n"
-             "  }\n",
-             GATE_LOG_GROUP);
-    buf_addf(b,
-             "  chain wire { type filter hook ingress device \"cell0\" priority 0; policy drop;\n"
-             "    meta protocol ip accept\n"
-             "    counter log group %d snaplen 128 queue-threshold 1\n"
-             "  }\n"
-             "  chain pre { type filter hook prerouting priority -150; policy drop;\n"
-             "    meta mark set 0\n"
-             "    iifname != \"cell0\" drop\n"
-             "    meta nfproto != ipv4 drop\n"
-             "    ip saddr != %u.%u.%u.%u counter log group %d snaplen 128 queue-threshold 1 drop\n"
-             "    ip daddr @special goto deny\n"
-             "    ip frag-off & 0x1fff != 0 goto deny\n",
-             GATE_LOG_GROUP, cell >> 24, cell >> 16 & 255, cell >> 8 & 255, cell & 255,
-             GATE_LOG_GROUP);
-    buf_addf(b,
-             "    tcp sport @reach tproxy ip to :%d meta mark set %u accept\n"
-             "    udp sport @reach tproxy ip to :53 meta mark set %u accept\n"
-             "    udp dport 53 tproxy ip to :53 meta mark set %u accept\n"
-             "    tcp dport 53 tproxy ip to :53 meta mark set %u accept\n"
-             "    tcp dport %d goto deny\n"
-             "    ip daddr %s tcp dport @name_tcp tproxy ip to :%d meta mark set %u accept\n"
-             "    ip daddr %s udp dport @name_udp tproxy ip to :%d meta mark set %u accept\n"
-             "    ip daddr @hard goto deny\n",
-             GATE_RELAY_PORT, GATE_MARK, GATE_MARK, GATE_MARK, GATE_MARK, POLICY_HARD_PORT,
-             SYNTHETIC, GATE_RELAY_PORT, GATE_MARK, SYNTHETIC, GATE_UDP_PORT, GATE_MARK);
-    buf_addf(b,
-             "    ip daddr . tcp dport @allow tproxy ip to :%d meta mark set %u accept\n"
-             "    ip daddr . udp dport @allow_udp tproxy ip to :%d meta mark set %u accept\n"
-             "    tcp dport @real_tcp tproxy ip to :%d meta mark set %u accept\n"
-             "    udp dport @real_udp tproxy ip to :%d meta mark set %u accept\n"
-             "    goto deny\n"
-             "  }\n"
-             "  chain local_in { type filter hook input priority 0; policy drop;\n"
-             "    iifname \"cell0\" meta mark %u accept\n"
-             "  }\n"
-             "  chain no_forward { type filter hook forward priority 0; policy drop; }\n"
-             "  chain local_out { type filter hook output priority 0; policy drop;\n"
-             "    oifname \"cell0\" ip daddr %u.%u.%u.%u accept\n"
-             "    log group %d prefix \"m\" queue-threshold 1\n"
-             "  }\n"
-             "}\n",
-             GATE_RELAY_PORT, GATE_MARK, GATE_UDP_PORT, GATE_MARK, GATE_RELAY_PORT, GATE_MARK,
-             GATE_UDP_PORT, GATE_MARK, GATE_MARK, cell >> 24, cell >> 16 & 255, cell >> 8 & 255,
-             cell & 255, GATE_LOG_GROUP);
-}
-
-void ruleset_text(struct buf *b, uint32_t slot, const struct policy_table *t,
-                  const struct host_addrs *hosts)
-{
-    add_chains(b, slot, hosts);
-    add_sets(b, t);
-    buf_add(b, "", 1);
-}
-
-/* One transaction, all or nothing; a failure carries nft's first line. */
-static int run(const struct buf *text, const char *what, struct cella_error *err)
-{
-    struct nft_ctx *nft;
-    const char *said;
-    int r = 0;
-
-    if (text->oom)
-        return fail(err, -ENOMEM, "out of memory while writing the rule set");
-    nft = nft_ctx_new(NFT_CTX_DEFAULT);
-    if (!nft || nft_ctx_buffer_error(nft) || nft_ctx_buffer_output(nft)) {
-        nft_ctx_free(nft);
-        return fail(err, -ENOMEM, "libnftables gives no context");
+    while (steps->kind != STEP_END) {
+        nft_rule(b, chain, rule_build(steps, cell));
+        while (steps->kind != STEP_END)
+            steps++;
+        steps++;
     }
-    if (nft_run_cmd_from_buffer(nft, text->ptr)) {
-        said = nft_ctx_get_error_buffer(nft);
-        r = fail(err, -EPROTO,
-                 "%s: nftables refused the rules: %.*s; nothing was changed. The kernel "
-                 "needs nft with inet, tproxy, reject, log and concatenated interval sets",
-                 what, said ? (int)strcspn(said, "\n") : 0, said ? said : "");
-    }
-    nft_ctx_free(nft);
-    return r;
 }
 
 int ruleset_load(uint32_t slot, const struct policy_table *t, const struct host_addrs *hosts,
                  struct cella_error *err)
 {
-    auto_buf struct buf b = BUF_INIT;
+    struct nft_batch b;
+    size_t i;
+    int r;
 
-    ruleset_text(&b, slot, t, hosts);
-    return run(&b, "loading the rule set", err);
+    nft_batch_init(&b);
+    nft_table(&b);
+    for (i = 0; i < ARRAY_LEN(sets); i++)
+        nft_set(&b, sets[i].name, sets[i].kind);
+    nft_elements(&b, "special", NFT_ADDRS, special, ARRAY_LEN(special), 0);
+    add_elements(&b, t, hosts);
+    for (i = 0; i < ARRAY_LEN(chains); i++) {
+        nft_chain(&b, chains[i].name, &chains[i].hook);
+        add_rules(&b, chains[i].name, chains[i].rules, slot_cell(slot));
+    }
+    r = nft_commit(&b, "loading the rule set", err);
+    nft_batch_fini(&b);
+    return r;
 }
 
 int ruleset_replace(const struct policy_table *t, const struct host_addrs *hosts,
                     struct cella_error *err)
 {
-    static const char *const sets[] = {"hard",     "allow",    "allow_udp", "name_tcp",
-                                       "name_udp", "real_tcp", "real_udp"};
-    auto_buf struct buf b = BUF_INIT;
+    struct nft_batch b;
     size_t i;
+    int r;
 
+    nft_batch_init(&b);
     for (i = 0; i < ARRAY_LEN(sets); i++)
-        buf_addf(&b, "flush set inet cella %s\n", sets[i]);
-    buf_addf(&b, "add element inet cella hard ");
-    add_hard(&b, hosts);
-    buf_addf(&b, "\n");
-    add_sets(&b, t);
-    buf_add(&b, "", 1);
-    return run(&b, "changing the rule set", err);
+        if (strcmp(sets[i].name, "special") && strcmp(sets[i].name, "reach"))
+            nft_flush(&b, sets[i].name);
+    add_elements(&b, t, hosts);
+    r = nft_commit(&b, "changing the rule set", err);
+    nft_batch_fini(&b);
+    return r;
 }
 
 int ruleset_reach(uint32_t lo, uint32_t hi, uint32_t seconds, struct cella_error *err)
 {
-    auto_buf struct buf b = BUF_INIT;
+    struct nft_range ports = {.port_lo = (uint16_t)lo, .port_hi = (uint16_t)hi};
+    struct nft_batch b;
+    int r;
 
-    buf_addf(&b, "flush set inet cella reach\n");
+    nft_batch_init(&b);
+    nft_flush(&b, "reach");
     if (seconds)
-        buf_addf(&b, "add element inet cella reach { %u-%u timeout %us }\n", lo, hi, seconds);
-    buf_add(&b, "", 1);
-    return run(&b, "opening ports for a reach measurement", err);
+        nft_elements(&b, "reach", NFT_PORTS_TIMED, &ports, 1, seconds);
+    r = nft_commit(&b, "opening ports for a reach measurement", err);
+    nft_batch_fini(&b);
+    return r;
 }

@@ -10,7 +10,7 @@
  * lo                                            brings lo of FD_CELL up
  * probe                                         loads a rule set in a namespace of its own
  *
- * It is the only program with privilege and libnftables in it, it reads nothing hostile, and it is
+ * It is the only program with privilege, it reads nothing hostile, and it is
  * gone before the cell starts. The gate namespace has no name: it lives as long as the descriptors
  * of the gate and the warden, so a crash of both leaves nothing to clean.
  *

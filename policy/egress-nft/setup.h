@@ -51,8 +51,5 @@ int ruleset_replace(const struct policy_table *t, const struct host_addrs *hosts
                     struct cella_error *err);
 /* Source ports from which everything ends in the gate's sink, for so many seconds; 0: none any more. */
 int ruleset_reach(uint32_t lo, uint32_t hi, uint32_t seconds, struct cella_error *err);
-/* Text of the two; for tests. malloc'ed in b. */
-void ruleset_text(struct buf *b, uint32_t slot, const struct policy_table *t,
-                  const struct host_addrs *hosts);
 
 #endif

@@ -24,7 +24,7 @@ CASES = [case for path in sorted((EGRESS / "cases").glob("*.json")) for case in 
 QUICK = {"tcp-port-443", "tcp-allowed", "tcp-other-port", "tcp-none", "metadata", "rfc1918-10", "gateway-host-port",
          "dns-cells-resolver", "dns-tcp", "quic", "ipv6-global", "raw-icmp", "own-loopback"}
 
-
+CHAINS = ROOT / "tests" / "egress" / "chains.nft"
 RESOLVING = {"path": "cella-enforcer-egress-nft.so", "config": {"resolvers": f"{zone.RESOLVER}:53"}}
 
 
@@ -350,6 +350,16 @@ def test_gate_namespace_has_no_way_out(cella, reach):
     text = subprocess.run(enter + ["ip", "-o", "link"], capture_output=True, text=True).stdout
     links = [line.split(": ")[1].split("@")[0] for line in text.splitlines()]
     assert len([name for name in links if name != "lo"]) == 1, links
+
+
+def test_the_chains_are_the_written_ones(cella, reach):
+    """The rules as nft reads them back, line by line: what policy/egress-nft/ruleset.c has in its tables."""
+    cell, facts = reach("deny")
+    enter = ["nsenter", f"--net={_gate_namespace(cella, cell)}"]
+    rules = subprocess.run(enter + ["nft", "list", "ruleset"], capture_output=True, text=True).stdout
+    found = re.sub(r"packets \d+ bytes \d+", "packets 0 bytes 0", rules[rules.index("\tchain deny {"):])
+    wanted = "".join(line for line in CHAINS.read_text().splitlines(keepends=True) if not line.startswith("#"))
+    assert found.split() == wanted.replace("CELL", facts["address"]).split() + ["}"]
 
 
 @pytest.mark.parametrize("policy", ["deny", "echo.json"])
