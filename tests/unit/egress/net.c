@@ -294,7 +294,8 @@ static const char *host_helper(void *ctx, const char *name)
     return access(p, X_OK) == 0 ? p : NULL;
 }
 
-const struct seen *find_event(const char *kind, const char *reason, const char *dst, int port)
+static const struct seen *seen_event(const char *kind, const char *reason, const char *dst,
+                                     int port)
 {
     size_t i;
 
@@ -305,6 +306,24 @@ const struct seen *find_event(const char *kind, const char *reason, const char *
             return s;
     }
     return NULL;
+}
+
+const struct seen *find_event(const char *kind, const char *reason, const char *dst, int port)
+{
+    const struct seen *s;
+    int turns = 100; /* of 20 ms: a loaded machine is late, not wrong */
+
+    while (!(s = seen_event(kind, reason, dst, port)) && turns--)
+        host_turn(20);
+    return s;
+}
+
+void wait_events(size_t n)
+{
+    int turns = 100;
+
+    while (world.n_seen < n && turns--)
+        host_turn(20);
 }
 
 void forget_events(void)

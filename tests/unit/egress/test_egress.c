@@ -176,6 +176,7 @@ static void test_frames(void **state)
         struct frame f = {
             ip, make_ip(ip, rows[i].src, rows[i].dst, rows[i].proto, rows[i].l4, rows[i].len)};
         assert_int_equal(in_ns(world.cell_ns[0], probe_frame, &f), 0);
+        wait_events(i + 1);
         host_turn(20);
         assert_int_equal(world.n_seen, i + 1);
         if (strcmp(world.seen[i].reason, rows[i].reason) || strcmp(world.seen[i].dst, rows[i].dst))
