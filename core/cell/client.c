@@ -2,26 +2,22 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * client - starting a warden, finding one, and calling it.
+ * client - finding a warden and calling it.
  *
- * A warden is a stranger's process in its own session: it inherits one socket, /dev/null and a pipe
- * for its complaints, nothing else. The pipe does not block the warden when nobody reads it.
  * Invariants: the socket is read and written without blocking and waited for with poll; what the
  * warden says on stderr is kept (the last 2 KiB) for the message of its death. Threads: none.
  */
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include "client_int.h"
 
 /* ---- construction ---- */
 
-static struct client *client_alloc(void)
+struct client *client_alloc(void)
 {
     struct client *cl = calloc(1, sizeof(*cl));
 
@@ -43,94 +39,6 @@ void client_free(struct client *cl)
     json_decref(cl->later_reply);
     buf_fini(&cl->out);
     free(cl);
-}
-
-/* cella-warden beside this program, else in the directory of helpers. */
-static int warden_path(char out[PATH_MAX], struct cella_error *err)
-{
-    char self[PATH_MAX - 32];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    char *slash;
-
-    if (n > 0) {
-        self[n] = 0;
-        slash = strrchr(self, '/');
-        if (slash)
-            *slash = 0;
-        snprintf(out, PATH_MAX, "%s/cella-warden", self);
-        if (access(out, X_OK) == 0)
-            return 0;
-    }
-#ifdef CELLA_LIBEXECDIR
-    snprintf(out, PATH_MAX, "%s/cella-warden", CELLA_LIBEXECDIR);
-    if (access(out, X_OK) == 0)
-        return 0;
-#endif
-    return fail(err, -ENOENT,
-                "cella-warden is neither beside this program nor installed; build or install it");
-}
-
-/* In the child: descriptors 0 (null), 1 and 2 (pipe), 3 (socket), a fresh session, default signals.
- */
-static void warden_exec(const char *path, const char *config, int sock, int complaints)
-{
-    char *const argv_config[] = {(char *)(uintptr_t) "cella-warden", (char *)(uintptr_t) "--config",
-                                 (char *)(uintptr_t)config, NULL};
-    char *const argv_plain[] = {(char *)(uintptr_t) "cella-warden", NULL};
-    int null = open("/dev/null", O_RDWR), sig;
-    sigset_t none;
-
-    /* Out of the way of 0…3 first. */
-    sock = fcntl(sock, F_DUPFD, 10);
-    complaints = fcntl(complaints, F_DUPFD, 10);
-    if (null < 0 || sock < 0 || complaints < 0 || dup2(null, 0) < 0 || dup2(complaints, 1) < 0 ||
-        dup2(complaints, 2) < 0 || dup2(sock, 3) < 0)
-        _exit(125);
-    if (syscall(SYS_close_range, 4u, ~0u, 0u) < 0)
-        _exit(125);
-    setsid();
-    for (sig = 1; sig < 32; sig++)
-        signal(sig, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    execv(path, config ? argv_config : argv_plain);
-    dprintf(2, "%s: %s\n", path, strerror(errno));
-    _exit(125);
-}
-
-int client_spawn(const struct config *c, struct client **ret, struct cella_error *err)
-{
-    int sock[2] = {-1, -1}, complaints[2] = {-1, -1};
-    struct client *cl = client_alloc();
-    char path[PATH_MAX];
-    int r = cl ? warden_path(path, err) : fail(err, -ENOMEM, "out of memory");
-
-    if (r < 0) {
-        client_free(cl);
-        return r;
-    }
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock) < 0 ||
-        pipe2(complaints, O_CLOEXEC | O_NONBLOCK) < 0) {
-        r = fail(err, -errno, "starting a warden: %s", strerror(errno));
-    } else {
-        cl->fd = steal_fd(&sock[0]);
-        cl->errfd = steal_fd(&complaints[0]);
-        cl->pid = fork();
-        if (cl->pid == 0)
-            warden_exec(path, c->file, sock[1], complaints[1]);
-        if (cl->pid < 0)
-            r = fail(err, -errno, "starting a warden: %s", strerror(errno));
-    }
-    if (sock[1] >= 0)
-        close(sock[1]);
-    if (complaints[1] >= 0)
-        close(complaints[1]);
-    if (r < 0) {
-        client_free(cl);
-        return r;
-    }
-    *ret = cl;
-    return 0;
 }
 
 /* connect() by way of the directory's descriptor, so that a long state directory fits sun_path. */

@@ -25,6 +25,8 @@ struct client {
     size_t said_len;
 };
 
+struct client *client_alloc(void); /* NULL: out of memory */
+
 int wire_queue(struct client *cl, uint16_t type, uint16_t channel, uint32_t stream, uint32_t id,
                const void *payload, size_t len);
 size_t wire_pending(const struct client *cl);
@@ -36,6 +38,9 @@ int wire_next(struct client *cl, struct cella_frame *f, const uint8_t **ret_payl
 void wire_listen(struct client *cl); /* empties errfd */
 /* A REPLY frame that client_call_begin() waits for is kept; 1 = it was one. */
 int wire_later(struct client *cl, const struct cella_frame *f, const uint8_t *payload);
+/* warden.c: the life of a warden in its own process, from its first call to its exit status. The client is
+   descriptor 3. `config`: the file, or NULL for the default; borrowed. */
+int warden_main(const char *config);
 /* The error of a warden that is gone or talks nonsense: with what it said last and how it ended. */
 int wire_dead(struct client *cl, int code, struct cella_error *err);
 

@@ -25,8 +25,7 @@ static int agent_memfd(struct warden *w, struct cella_error *err)
     off_t at = 0;
 
     if (!path)
-        return fail(err, -ENOENT,
-                    "cella-agent: not found beside cella-warden; build or install it");
+        return fail(err, -ENOENT, "cella-agent: not found beside cella; build or install it");
     file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 || fstat(file, &st) < 0)
         return fail(err, -errno, "agent %s: %s", path, strerror(errno));

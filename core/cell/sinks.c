@@ -1,32 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* sinks - the audit sinks of the config, loaded with their options; and where helper programs lie.
- */
-#include <limits.h>
+/* sinks - the audit sinks of the config, loaded with their options. */
 
 #include "warden.h"
-
-/* Beside the running program: that is the build directory of a checkout or libexec of an
- * installation. */
-const char *helper_path(const char *name)
-{
-    static char dir[PATH_MAX], path[PATH_MAX + 80];
-
-    if (!dir[0]) {
-        ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
-        char *slash;
-        if (n <= 0)
-            return NULL;
-        dir[n] = 0;
-        slash = strrchr(dir, '/');
-        if (slash)
-            *slash = 0;
-    }
-    if (strchr(name, '/') || snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
-        return NULL;
-    return access(path, R_OK) == 0 ? path : NULL;
-}
 
 /* A sink without "path" writes below the state directory. */
 static json_t *sink_options(const struct config *c, const struct config_sink *s,

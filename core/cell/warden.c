@@ -15,13 +15,13 @@
  * Threads: one.
  */
 #include <fcntl.h>
-#include <getopt.h>
 #include <signal.h>
 #include <sodium.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
+#include "client_int.h"
 #include "warden.h"
 
 #define STARTER_FD 3
@@ -72,30 +72,17 @@ static void warden_init(struct warden *w)
     host_init(w);
 }
 
-static int parse_args(int argc, char **argv, const char **ret_config)
-{
-    static const struct option longs[] = {{"config", required_argument, NULL, 'c'},
-                                          {NULL, 0, NULL, 0}};
-    int o;
-
-    while ((o = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-        if (o != 'c')
-            return -EINVAL;
-        *ret_config = optarg;
-    }
-    return optind == argc ? 0 : -EINVAL;
-}
-
-int main(int argc, char **argv)
+int warden_main(const char *config)
 {
     static struct warden w;
     int r, report = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10); /* 1 and 2 become a plugin's */
 
     warden_init(&w);
+    w.config_file = config ? strdup(config) : NULL; /* it may be one of the arguments */
+    proc_title("cella-warden");
     umask(022);
-    if (parse_args(argc, argv, &w.config_file) < 0 || fcntl(STARTER_FD, F_SETFD, FD_CLOEXEC) < 0) {
-        fprintf(stderr, "cella-warden: started by cella only: needs [--config FILE] and a socket "
-                        "as descriptor 3\n");
+    if (fcntl(STARTER_FD, F_SETFD, FD_CLOEXEC) < 0) {
+        fprintf(stderr, "cella-warden: no client at descriptor 3: %s\n", strerror(errno));
         return 125;
     }
     if (sodium_init() < 0 || prctl(PR_SET_DUMPABLE, 0) < 0) {

@@ -216,7 +216,6 @@ void host_init(struct warden *w);
 void host_calls_drop(struct warden *w, const struct plugin_host *h);
 int sinks_load(const struct config *c, struct sink_slot **ret_slots, size_t *ret_n,
                struct audit_sink **ret_sinks, struct cella_error *err);
-const char *helper_path(const char *name);
 
 /* run.c - start, pause, the detached main command */
 int cell_start(struct warden *w, struct cella_error *err);

@@ -47,27 +47,8 @@ static int no_emit(void *ctx, const struct cella_event *event)
 /* Helper programs lie beside this one in a checkout, in libexec when installed. */
 static const char *helper(void *ctx, const char *name)
 {
-    static char path[PATH_MAX];
-    char self[PATH_MAX - 300];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    char *slash;
-
     (void)ctx;
-    if (n <= 0 || strchr(name, '/') || strlen(name) > 200)
-        return NULL;
-    self[n] = 0;
-    slash = strrchr(self, '/');
-    if (slash)
-        *slash = 0;
-    snprintf(path, sizeof(path), "%s/%s", self, name);
-    if (access(path, R_OK) == 0)
-        return path;
-#ifdef CELLA_LIBEXECDIR
-    snprintf(path, sizeof(path), "%s/%s", CELLA_LIBEXECDIR, name);
-    if (access(path, R_OK) == 0)
-        return path;
-#endif
-    return NULL;
+    return helper_path(name);
 }
 
 static const struct cella_host host = {.hdr = CELLA_HDR_INIT(struct cella_host, CELLA_KIND_HOST),
@@ -275,8 +256,7 @@ static json_t *check_kernel(void)
 
 static json_t *check_programs(void)
 {
-    static const char *const needed[] = {"cella-warden", "cella-agent", "cella-gate",
-                                         "cella-probe"};
+    static const char *const needed[] = {"cella-agent", "cella-gate", "cella-probe"};
     json_t *out = json_object();
     size_t i;
 

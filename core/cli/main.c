@@ -60,6 +60,7 @@ int main(int argc, char **argv)
     const struct verb *v;
     int r;
 
+    proc_title_init(argc, argv);
     standard_descriptors();
     setlocale(LC_CTYPE, "C.UTF-8");
     errbuf_init(&cli_errbuf);

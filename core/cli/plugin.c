@@ -81,28 +81,10 @@ static void no_cancel(void *ctx, int id)
     (void)ctx, (void)id;
 }
 
-#ifndef CELLA_LIBEXECDIR
-#define CELLA_LIBEXECDIR "/usr/local/libexec"
-#endif
-
-/* Beside this program (a checkout), else where helpers are installed. */
-static const char *helper_path(void *ctx, const char *name)
+static const char *helper_of(void *ctx, const char *name)
 {
-    static char path[PATH_MAX + 128];
-    char exe[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    char *slash;
-
     (void)ctx;
-    exe[n > 0 ? n : 0] = 0;
-    slash = strrchr(exe, '/');
-    if (slash) {
-        snprintf(path, sizeof(path), "%.*s/%.64s", (int)(slash - exe), exe, name);
-        if (access(path, X_OK) == 0)
-            return path;
-    }
-    snprintf(path, sizeof(path), "%s/%.64s", CELLA_LIBEXECDIR, name);
-    return access(path, X_OK) == 0 ? path : NULL;
+    return helper_path(name);
 }
 
 static void child(const char *path, int probe, int answer_fd, int report_fd)
@@ -118,7 +100,7 @@ static void child(const char *path, int probe, int answer_fd, int report_fd)
         .fd_unwatch = no_unwatch,
         .timer = no_timer,
         .timer_cancel = no_cancel,
-        .helper_path = helper_path,
+        .helper_path = helper_of,
     };
     struct plugin *p = NULL;
     struct errbuf eb;

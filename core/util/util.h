@@ -56,6 +56,12 @@ static inline int steal_fd(int *fd)
 /* ---- files ---- */
 /* Whole file, at most `max` bytes (-EFBIG above), NUL-terminated; *ret_len may be NULL. */
 int read_file_at(int dirfd, const char *path, size_t max, char **ret_text, size_t *ret_len);
+/* Before anything else looks at argv's memory; then what ps shows can be changed. */
+void proc_title_init(int argc, char **argv);
+void proc_title(const char *name);
+/* A program of ours: beside this one (a checkout), else in libexec. NULL = neither. Valid until the next call. */
+const char *helper_path(const char *name);
+
 /* Writes a short control file (cgroup, proc) in one write(). */
 int write_file_at(int dirfd, const char *path, const char *text);
 /* Atomic for readers: temporary file in the same directory, then put in place. Not durable before

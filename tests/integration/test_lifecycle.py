@@ -358,7 +358,7 @@ def test_gate_that_does_not_start_refuses_the_cell(cella, tmp_path):
     """The enforcer works while the backend creates: what it fails at late must still stop the start."""
     here = tmp_path / "build"
     here.mkdir(mode=0o755)
-    for name in ("cella", "cella-warden", "cella-agent", "cella-gate-setup"):
+    for name in ("cella", "cella-agent", "cella-gate-setup"):
         shutil.copy(cella.build / name, here / name)
     shutil.copytree(cella.build / "plugins", here / "plugins", ignore=shutil.ignore_patterns("*.p"))
     shutil.copy("/bin/false", here / "cella-gate")
