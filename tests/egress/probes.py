@@ -5,10 +5,12 @@
 import errno
 import json
 import os
+import pathlib
 import socket
 import struct
 import subprocess
 import sys
+import time
 
 WAIT = 3.0
 
@@ -200,6 +202,17 @@ def ping(address):
         sock.connect((address, 0))
         sock.send(bytes([128 if proto == 58 else 8, 0, 0, 0, 0, 0, 0, 1]) + b"cella-probe")
         return {"result": "ok", "reply": len(sock.recv(100))}
+
+
+def all_nodes(port):
+    """Every neighbour on the first link there is."""
+    device = sorted(name for _, name in socket.if_nameindex() if name != "lo")[0]
+    for _ in range(40):  # an address that is still being checked cannot be used yet
+        lines = pathlib.Path("/proc/net/if_inet6").read_text().splitlines() if os.path.exists("/proc/net/if_inet6") else []
+        if not any(f[5] == device and int(f[4], 16) & 0x40 for f in map(str.split, lines)):
+            break
+        time.sleep(0.1)
+    return udp(f"ff02::1%{device}", port)
 
 
 def open_socket(family, kind, proto):

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cella authors
 """What a cell can reach. The rows of tests/egress/cases, judged by what arrived in the world; then what
 rows cannot say: the gate's death, volume, the shape of the gate's namespace, accounting."""
+import contextlib
 import json
 import os
 import re
@@ -124,6 +125,20 @@ def bare(internet, name, *args):
     return json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
 
 
+@contextlib.contextmanager
+def marked(cella, cell):
+    """Every packet from the cell has the mark by which the gate knows its own."""
+    nft = ["nsenter", f"--net={_gate_namespace(cella, cell)}", "nft"]
+    mark = re.search(r"#define GATE_MARK (0x[0-9a-f]+)u", (ROOT / "policy" / "egress-nft" / "ctl.h").read_text()).group(1)
+    rules = (f'table netdev test {{\n chain in {{\n type filter hook ingress device "cell0" priority -10; policy accept;\n'
+             f' meta mark set {mark}\n }}\n}}\n')
+    subprocess.run(nft + ["-f", "-"], input=rules, text=True, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(nft + ["delete", "table", "netdev", "test"], check=True)
+
+
 @pytest.mark.parametrize("case", [pytest.param(c, id=c["id"], marks=[pytest.mark.quick] if c["id"] in QUICK else [])
                                   for c in CASES])
 def test_case(cella, internet, services, names, reach, case):
@@ -131,7 +146,8 @@ def test_case(cella, internet, services, names, reach, case):
     args, event = _fill(case["args"], facts), _fill(case["event"], facts)
     seen = len(cella.events(cell))
     accepted, mark, asked = services.accepted, internet.quiet(), len(names.questions)
-    answer = probe(cella, cell, case["probe"], *args)
+    with marked(cella, cell) if case.get("given") == "marked" else contextlib.nullcontext():
+        answer = probe(cella, cell, case["probe"], *args)
     packets = [p for p in internet.packets_since(mark) if (p.dst, p.port) != (zone.RESOLVER, 53)]
     assert set(names.questions[asked:]) <= set(case.get("asks", [])), names.questions[asked:]
     if case["expect"] == "deny":
@@ -171,7 +187,8 @@ def test_cases_are_well_formed():
     assert len({c["id"] for c in CASES}) == len(CASES)
     assert QUICK <= {c["id"] for c in CASES}
     for case in CASES:
-        assert set(case) - {"asks"} == {"id", "technique", "policy", "probe", "args", "expect", "client", "event", "twin"}
+        assert case.get("given") in (None, "marked")
+        assert set(case) - {"asks", "given"} == {"id", "technique", "policy", "probe", "args", "expect", "client", "event", "twin"}
         assert case["expect"] in ("deny", "no-bytes") or (case["expect"], case["twin"]) == ("allow", "self")
         assert case["policy"] in ("none", "deny") or (POLICIES / case["policy"]).is_file()
         assert "timeout" not in case["client"] or case["event"] is None or case["probe"] != "tcp"
