@@ -46,6 +46,8 @@ void row_end(struct row *r, int err)
         close(r->fd);
     r->fd = -1;
     r->err = err;
+    if (row_two_acts(r) && !r->act)
+        r->got = -1;
     r->phase = ROW_DONE;
     r->ended = now_us();
 }
@@ -78,7 +80,8 @@ int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
 /* Now; a row that still asks for its address does so with a datagram. */
 int row_stream(const struct row *r)
 {
-    return !r->lookup && (is(r, "tcp") || is(r, "dns-tcp") || is(r, "tls") || is(r, "http"));
+    return !r->lookup &&
+           (is(r, "tcp") || is(r, "dns-tcp") || is(r, "tls") || is(r, "http") || is(r, "redirect"));
 }
 
 static int row_socket(const struct row *r, int family)
@@ -90,7 +93,7 @@ static int row_socket(const struct row *r, int family)
         type = SOCK_STREAM;
     if (is(r, "icmp")) {
         type = option(r, "raw", NULL) ? SOCK_RAW : SOCK_DGRAM;
-        proto = IPPROTO_ICMP;
+        proto = family == AF_INET6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
     }
     if (is(r, "ip")) {
         type = SOCK_RAW;
@@ -109,7 +112,7 @@ static int row_bind(const struct row *r, int family)
     uint16_t port = r->sport;
     int on = 1, n;
 
-    if (option(r, "sport", &v))
+    if (option(r, "sport", &v) || (!r->act && option(r, "via", &v)))
         port = (uint16_t)atoi(v);
     if (!port || is(r, "icmp") || is(r, "ip"))
         return 0;
@@ -120,7 +123,7 @@ static int row_bind(const struct row *r, int family)
     return n < 0 ? -errno : 0;
 }
 
-static void say(struct row *r)
+void row_say(struct row *r)
 {
     static uint8_t out[PAYLOAD_MAX];
     size_t n = payload(r, out);
@@ -169,10 +172,10 @@ static void row_connect(struct row *r, const struct sockaddr_storage *a, socklen
     if (stream)
         r->phase = ROW_CONNECT;
     else
-        say(r);
+        row_say(r);
 }
 
-static void row_start(struct row *r, const struct sockaddr_storage *a, socklen_t len)
+void row_start(struct row *r, const struct sockaddr_storage *a, socklen_t len)
 {
     int on = 1, family = a->ss_family, n;
 
@@ -194,8 +197,8 @@ static void row_start(struct row *r, const struct sockaddr_storage *a, socklen_t
 
 static int known(const struct row *r)
 {
-    static const char *const kinds[] = {"tcp", "udp",  "dns-udp", "dns-tcp",
-                                        "tls", "http", "icmp",    "ip"};
+    static const char *const kinds[] = {"tcp",  "udp",  "dns-udp", "dns-tcp", "tls",
+                                        "http", "icmp", "ip",      "redirect"};
     size_t i;
 
     for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
@@ -217,6 +220,14 @@ void row_open(struct row *r)
     }
     if (is(r, "socket")) {
         row_socket_only(r);
+        return;
+    }
+    if (is(r, "unix")) {
+        row_unix(r);
+        return;
+    }
+    if (is(r, "address6")) {
+        row_address6(r);
         return;
     }
     if (!known(r)) {
@@ -248,6 +259,12 @@ static void row_found(struct row *r, uint32_t address)
     row_start(r, &s, sizeof(a));
 }
 
+static void row_answered(struct row *r, long got)
+{
+    r->got = got;
+    row_end(r, 0);
+}
+
 static void row_read(struct row *r)
 {
     static uint8_t in[PAYLOAD_MAX];
@@ -267,21 +284,28 @@ static void row_read(struct row *r)
             row_found(r, address);
             return;
         }
-        r->got = r->lookup ? 0 : got;
-    } else if (is(r, "icmp") || is(r, "ip")) {
+        if (!r->lookup && row_two_acts(r) && !r->act)
+            row_first_answer(r, in, (size_t)n);
+        else
+            row_answered(r, r->lookup ? 0 : got);
+        return;
+    }
+    if (row_two_acts(r) && !r->act) {
+        row_first_answer(r, in, (size_t)n);
+        return;
+    }
+    if (is(r, "icmp") || is(r, "ip")) {
         if (!memmem(in, (size_t)n, probe_nonce, strlen(probe_nonce)) ||
-            (is(r, "icmp") && !option(r, "raw", NULL) && in[0] != 0))
+            (is(r, "icmp") && !option(r, "raw", NULL) && in[0] != 0 && in[0] != 129))
             return; /* somebody else's */
-        r->got = n;
+        row_answered(r, n);
     } else if (is(r, "tls") && in[0] == TLS_ALERT) {
         row_end(r, EPROTO); /* a refusal in words is still one */
-        return;
-    } else if (is(r, "http")) { /* a refusal in words is still one; the sink speaks no HTTP */
-        r->got = (size_t)n >= 12 && !memcmp(in, "HTTP/1.1 2", 10) ? n : 0;
+    } else if (is(r, "http")) {
+        row_answered(r, (size_t)n >= 12 && !memcmp(in, "HTTP/1.1 2", 10) ? n : 0);
     } else {
-        r->got = n;
+        row_answered(r, n);
     }
-    row_end(r, 0);
 }
 
 void row_ready(struct row *r, short events)
@@ -295,7 +319,7 @@ void row_ready(struct row *r, short events)
             return;
         }
         r->connected = is(r, "tcp") || is(r, "tls") || is(r, "http");
-        say(r);
+        row_say(r);
         return;
     }
     (void)events;

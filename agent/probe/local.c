@@ -2,14 +2,18 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * local - the same try over the cell's own loopback, where it must succeed: the twin of rows that no sink outside
- * can prove. What a cell may not even open (a raw socket) is shown with what it may. Threads: none.
+ * local - what happens within the cell. The same try over the cell's own loopback, where it must succeed: the twin of
+ * rows that no sink outside can prove. What a cell may not even open (a raw socket) is shown with what it may. And what is
+ * seen without a packet: a socket of the host, an address that should not be there. Threads: none.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "probe.h"
@@ -51,9 +55,55 @@ void row_local(struct row *r)
         n = fd < 0 ? -errno : 1;
         if (fd >= 0)
             close(fd);
+    } else if (!strcmp(r->kind, "unix")) {
+        int pair[2];
+        n = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 1;
+        if (n == 1) {
+            close(pair[0]);
+            close(pair[1]);
+        }
     } else {
         n = echo(!strcmp(r->kind, "tcp") || !strcmp(r->kind, "dns-tcp") ? SOCK_STREAM : SOCK_DGRAM);
     }
     r->got = n < 0 ? 0 : n;
     row_end(r, n < 0 ? (int)-n : 0);
+}
+
+/* An abstract name: "@name". */
+void row_unix(struct row *r)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    size_t n = strlen(r->address);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = 0;
+
+    if (r->address[0] != '@' || n >= sizeof(a.sun_path)) {
+        r->got = -1;
+        err = EINVAL;
+    } else {
+        memcpy(a.sun_path + 1, r->address + 1, n - 1);
+        if (fd < 0 || connect(fd, (struct sockaddr *)&a,
+                              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+            err = errno;
+        r->got = !err;
+    }
+    if (fd >= 0)
+        close(fd);
+    row_end(r, err);
+}
+
+/* IPv6 addresses of anything but loopback. */
+void row_address6(struct row *r)
+{
+    FILE *f = fopen("/proc/net/if_inet6", "re");
+    char line[256], dev[32];
+
+    if (!f) {
+        row_end(r, errno);
+        return;
+    }
+    while (fgets(line, sizeof(line), f))
+        if (sscanf(line, "%*s %*s %*s %*s %*s %31s", dev) == 1 && strcmp(dev, "lo"))
+            r->got++;
+    fclose(f);
+    row_end(r, r->got ? 0 : EADDRNOTAVAIL);
 }

@@ -2,11 +2,12 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * cella-probe - reads rows, tries all of them at once, prints what each saw (probe.h).
+ * cella-probe - reads rows, tries all of them, prints what each saw (probe.h).
  *
- * Each row has the same patience, and all of them three times that; connections and questions take turns, the
- * rest starts at once, so that what is answered by silence costs it once. Every read is bounded; input and
- * answers come from outside and are only counted. One thread.
+ * Each row has the same patience, and all of them one deadline; connections and questions take turns, the rest
+ * starts at once, so that what is answered by silence costs it once. Rows that are held wait for whoever started the
+ * probe to tighten the rules, while the others go on. Every read is bounded; input and answers come from outside and are
+ * only counted. One thread.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,11 +21,13 @@
 
 #include "probe.h"
 
-char probe_nonce[64];
 #define BUSY_MAX 64u
 
-static struct row rows[ROWS_MAX];
-static size_t n_rows;
+static struct row *rows;
+static size_t n_rows, next_row;
+static size_t active[ROWS_MAX]; /* begun and not over, in their order */
+static size_t n_active;
+static enum { HOLD_OPENING, HOLD_WAITING, HOLD_OVER } hold;
 
 uint64_t now_us(void)
 {
@@ -34,48 +37,13 @@ uint64_t now_us(void)
     return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
-static void word(char out[256], const char *in)
-{
-    snprintf(out, 256, "%s", strcmp(in, "-") ? in : "");
-}
-
-static int port(const char *s, uint16_t *ret)
-{
-    char *end;
-    unsigned long v = strtoul(s, &end, 10);
-
-    *ret = (uint16_t)v;
-    return *s && !*end && v <= 65535 ? 0 : -1;
-}
-
-/* 0, or -1: not a row. */
-static int row_parse(char *line, struct row *r)
-{
-    char *w[7], *save = NULL, *at;
-    size_t n = 0;
-
-    for (at = strtok_r(line, " \n", &save); at && n < 7; at = strtok_r(NULL, " \n", &save))
-        w[n++] = at;
-    memset(r, 0, sizeof(*r));
-    r->fd = -1;
-    if (n != 7 || at || port(w[3], &r->port) < 0 || port(w[4], &r->sport) < 0)
-        return -1;
-    word(r->id, w[0]);
-    word(r->kind, w[1]);
-    word(r->address, w[2]);
-    word(r->name, w[5]);
-    word(r->options, w[6]);
-    return 0;
-}
-
-static int read_rows(unsigned *ret_ms)
+static int read_rows(unsigned *ret_ms, unsigned *ret_total)
 {
     char line[LINE_MAX_];
 
-    if (!fgets(line, sizeof(line), stdin) ||
-        sscanf(line, "cella-probe-1 %63s %u", probe_nonce, ret_ms) != 2 || *ret_ms > 60000)
+    if (!fgets(line, sizeof(line), stdin) || head_parse(line, ret_ms, ret_total) < 0)
         return -1;
-    while (fgets(line, sizeof(line), stdin)) {
+    while (fgets(line, sizeof(line), stdin) && strcmp(line, ".\n")) {
         if (n_rows == ROWS_MAX || row_parse(line, &rows[n_rows]) < 0)
             return -1;
         n_rows++;
@@ -101,6 +69,54 @@ static void print_row(const struct row *r)
            r->got, (unsigned long long)(r->ended - r->began));
 }
 
+/* ---- rows that are held ---- */
+
+/* Tells when all that are to be held are: they are the first rows, so the wait is short. */
+static void hold_tell(void)
+{
+    size_t i, n = 0;
+
+    if (hold != HOLD_OPENING)
+        return;
+    for (i = 0; i < n_rows && option(&rows[i], "held", NULL); i++) {
+        if (rows[i].phase == ROW_HELD)
+            n++;
+        else if (rows[i].phase != ROW_DONE)
+            return;
+    }
+    hold = n ? HOLD_WAITING : HOLD_OVER;
+    if (n) {
+        printf("{\"held\":%zu}\n", n);
+        fflush(stdout);
+    }
+}
+
+/* "tight": the second act of what is held. Anything else, or the end: there will be none. */
+static void hold_release(void)
+{
+    char line[16];
+    ssize_t n = read(0, line, sizeof(line));
+    size_t i;
+
+    if (n < 0 && errno == EINTR)
+        return;
+    hold = HOLD_OVER;
+    for (i = 0; i < n_rows && option(&rows[i], "held", NULL); i++) {
+        struct row *r = &rows[i];
+        if (r->phase != ROW_HELD)
+            continue;
+        r->began = now_us();
+        if (n == 6 && !memcmp(line, "tight\n", 6)) {
+            r->act = 1;
+            row_say(r);
+        } else {
+            row_end(r, ECANCELED);
+        }
+    }
+}
+
+/* ---- all of them ---- */
+
 /* What an enforcer bounds, or answers one after the other: connections, and questions for names. */
 static int in_turn(const struct row *r)
 {
@@ -108,53 +124,69 @@ static int in_turn(const struct row *r)
            (row_stream(r) || r->lookup || !strcmp(r->kind, "dns-udp"));
 }
 
-/* Starts rows in their order, few of those at a time. */
+/* Forgets what is over and starts rows in their order, few of those at a time. */
 static void open_more(void)
 {
-    static size_t next;
-    size_t i, busy = 0;
+    size_t i, n = 0, busy = 0;
 
-    for (i = 0; i < next; i++)
-        busy += in_turn(&rows[i]) != 0;
-    for (; next < n_rows && busy < BUSY_MAX; next++) {
-        row_open(&rows[next]);
-        busy += in_turn(&rows[next]) != 0;
+    for (i = 0; i < n_active; i++) {
+        const struct row *r = &rows[active[i]];
+        if (r->phase == ROW_DONE)
+            continue;
+        active[n++] = active[i];
+        busy += in_turn(r) != 0;
     }
+    n_active = n;
+    for (; next_row < n_rows && busy < BUSY_MAX; next_row++) {
+        row_open(&rows[next_row]);
+        if (rows[next_row].phase == ROW_DONE)
+            continue;
+        active[n_active++] = next_row;
+        busy += in_turn(&rows[next_row]) != 0;
+    }
+    hold_tell();
 }
 
 /* One wait; 0: nothing is left to wait for. */
 static int turn(uint64_t patience, uint64_t end)
 {
-    static struct pollfd fds[ROWS_MAX];
+    static struct pollfd fds[ROWS_MAX + 1];
     uint64_t now, next = end;
-    size_t i, waiting = 0;
+    size_t i;
 
     open_more();
     now = now_us();
-    for (i = 0; i < n_rows; i++) {
-        struct row *r = &rows[i];
-        if ((r->phase == ROW_CONNECT || r->phase == ROW_READ) && now >= r->began + patience)
+    if (!n_active || now >= end)
+        return 0;
+    for (i = 0; i < n_active; i++) {
+        struct row *r = &rows[active[i]];
+        int waits = r->phase == ROW_CONNECT || r->phase == ROW_READ;
+        if (waits && now >= r->began + patience)
             row_end(r, ETIMEDOUT);
-        fds[i] = (struct pollfd){r->phase == ROW_DONE || r->phase == ROW_NEW ? -1 : r->fd,
+        fds[i] = (struct pollfd){r->phase == ROW_DONE ? -1 : r->fd,
                                  r->phase == ROW_CONNECT ? POLLOUT : POLLIN, 0};
-        waiting += r->phase != ROW_DONE;
-        if (fds[i].fd >= 0 && r->began + patience < next)
+        if (r->phase == ROW_DONE)
+            next = now;
+        else if (r->phase == ROW_HELD)
+            fds[i].fd = -1;
+        else if (r->began + patience < next)
             next = r->began + patience;
     }
-    if (!waiting || now >= end)
-        return 0;
-    if (poll(fds, n_rows, next > now ? (int)((next - now) / 1000u) + 1 : 0) < 0)
+    fds[i] = (struct pollfd){hold == HOLD_WAITING ? 0 : -1, POLLIN, 0};
+    if (poll(fds, n_active + 1, next > now ? (int)((next - now) / 1000u) + 1 : 0) < 0)
         return errno == EINTR;
-    for (i = 0; i < n_rows; i++)
+    for (i = 0; i < n_active; i++)
         if (fds[i].revents)
-            row_ready(&rows[i], fds[i].revents);
+            row_ready(&rows[active[i]], fds[i].revents);
+    if (fds[n_active].revents)
+        hold_release();
     return 1;
 }
 
 int main(void)
 {
     struct rlimit files;
-    unsigned ms = 0;
+    unsigned ms = 0, total = 0;
     uint64_t began = now_us();
     size_t i;
 
@@ -163,12 +195,13 @@ int main(void)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    if (read_rows(&ms) < 0) {
+    rows = calloc(ROWS_MAX, sizeof(*rows));
+    if (!rows || read_rows(&ms, &total) < 0) {
         fputs("cella-probe: it is started by \"cella reach\"; its input is not what it knows\n",
               stderr);
         return 2;
     }
-    while (turn(ms * UINT64_C(1000), began + 3 * ms * UINT64_C(1000)))
+    while (turn(ms * UINT64_C(1000), began + total * UINT64_C(1000)))
         ;
     for (i = 0; i < n_rows; i++) {
         if (rows[i].phase == ROW_NEW) {

@@ -14,8 +14,10 @@ static uint16_t dns_type(const char *s)
     static const struct {
         const char *name;
         uint16_t type;
-    } types[] = {{"A", 1},     {"NULL", 10},  {"TXT", 16}, {"AAAA", 28},
-                 {"SVCB", 64}, {"HTTPS", 65}, {"ANY", 255}};
+    } types[] = {{"A", 1},      {"NS", 2},      {"CNAME", 5}, {"SOA", 6},        {"NULL", 10},
+                 {"PTR", 12},   {"MX", 15},     {"TXT", 16},  {"AAAA", 28},      {"SRV", 33},
+                 {"NAPTR", 35}, {"DNSKEY", 48}, {"SVCB", 64}, {"HTTPS", 65},     {"IXFR", 251},
+                 {"AXFR", 252}, {"ANY", 255},   {"CAA", 257}, {"PRIVATE", 65280}};
     size_t i;
 
     for (i = 0; i < sizeof(types) / sizeof(types[0]); i++)
@@ -80,12 +82,12 @@ long dns_answers(const uint8_t *p, size_t n, uint32_t *ret_address)
     return count;
 }
 
-size_t icmp_echo(uint8_t *out)
+size_t icmp_echo(int six, uint8_t *out)
 {
     uint32_t sum = 0;
     size_t n, i;
 
-    memcpy(out, (const uint8_t[]){8, 0, 0, 0, 0xce, 0x11, 0, 1}, 8);
+    memcpy(out, (const uint8_t[]){six ? 128 : 8, 0, 0, 0, 0xce, 0x11, 0, 1}, 8);
     n = 8 + strlen(probe_nonce);
     memcpy(out + 8, probe_nonce, n - 8);
     if (n & 1)
@@ -142,50 +144,75 @@ static size_t client_hello(const char *name, uint8_t *out)
     return n;
 }
 
+/* `first` of the two is the method, path or host; the second request's own, or the same. */
+static const char *of_act(const struct row *r, const char *first, const char *second,
+                          const char *value)
+{
+    option(r, first, &value);
+    if (r->act)
+        option(r, second, &value);
+    return value;
+}
+
 static size_t http_request(const struct row *r, uint8_t *out)
 {
-    const char *method = "GET", *path = "/", *host = r->name;
+    const char *to = NULL;
+    int first = row_two_acts(r) && !r->act;
+    size_t n = (size_t)snprintf(
+        (char *)out, PAYLOAD_MAX, "%.64s %.1100s HTTP/1.1\r\nHost: %.255s\r\n",
+        of_act(r, "method", "method2", "GET"), of_act(r, "path", "path2", "/"),
+        r->target[0] ? r->target : of_act(r, "host", "host2", r->name[0] ? r->name : r->address));
 
-    option(r, "method", &method);
-    option(r, "path", &path);
-    option(r, "host", &host);
-    return (size_t)snprintf(
-        (char *)out, PAYLOAD_MAX,
-        "%.64s %.1100s HTTP/1.1\r\nHost: %.255s\r\nX-Cella-Reach: %s\r\n%s%s\r\n", method, path,
-        host, probe_nonce,
+    if (!first)
+        n += (size_t)snprintf((char *)out + n, PAYLOAD_MAX - n, "X-Cella-Reach: %s\r\n",
+                              probe_nonce);
+    else if (option(r, "redirect", &to) || option(r, "to", &to))
+        n += (size_t)snprintf((char *)out + n, PAYLOAD_MAX - n, "X-Cella-Redirect: %.255s\r\n",
+                              to ? to : "");
+    n += (size_t)snprintf(
+        (char *)out + n, PAYLOAD_MAX - n, "%s%s\r\n",
         option(r, "upgrade", NULL) ? "Connection: upgrade\r\nUpgrade: websocket\r\n"
                                      "Sec-WebSocket-Version: 13\r\n"
                                      "Sec-WebSocket-Key: Y2VsbGEtcmVhY2gtcHJvYg==\r\n"
                                    : "",
         option(r, "smuggle", NULL) ? "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n" : "");
+    return n;
+}
+
+/* An exact name of a rule is asked as it is, as is the first of two; others carry the nonce. */
+static size_t question(const struct row *r, uint8_t *out)
+{
+    char name[600];
+    const char *type = "A";
+    size_t skip = strcmp(r->kind, "dns-tcp") ? 0 : 2, n;
+    int bare = option(r, "exact", NULL) || r->lookup || (row_two_acts(r) && !r->act);
+
+    option(r, "type", &type);
+    snprintf(name, sizeof(name), "%s%s%s", bare ? "" : probe_nonce, bare ? "" : ".", r->name);
+    n = dns_query(name, r->lookup ? "A" : type, out + skip);
+    if (skip)
+        put16(out, n);
+    return n + skip;
 }
 
 size_t payload(const struct row *r, uint8_t out[PAYLOAD_MAX])
 {
-    const char *v = "A", *sni = r->name;
+    const char *v = "", *sni = r->name;
     size_t n, size;
+    int first = row_two_acts(r) && !r->act;
 
-    if (!strncmp(r->kind, "dns", 3) || r->lookup) {
-        char name[600];
-        size_t skip = strcmp(r->kind, "dns-tcp") ? 0 : 2;
-        option(r, "type", &v);
-        /* an exact name of a rule is asked as it is; others carry the nonce */
-        snprintf(name, sizeof(name), option(r, "exact", NULL) || r->lookup ? "%.0s%s" : "%s.%s",
-                 probe_nonce, r->name);
-        n = dns_query(name, v, out + skip);
-        if (skip)
-            put16(out, n);
-        return n + skip;
-    }
+    if (!strncmp(r->kind, "dns", 3) || r->lookup)
+        return question(r, out);
     if (!strcmp(r->kind, "tls") && !option(r, "plain", NULL)) {
         option(r, "sni", &sni);
         return client_hello(strcmp(sni, "-") ? sni : "", out);
     }
-    if (!strcmp(r->kind, "http"))
+    if (!strcmp(r->kind, "http") || (!strcmp(r->kind, "redirect") && first))
         return http_request(r, out);
     if (!strcmp(r->kind, "icmp"))
-        return icmp_echo(out);
-    n = (size_t)snprintf((char *)out, 512, "cella-reach %s %s\r\n", probe_nonce, r->id);
+        return icmp_echo(strchr(r->address, ':') != NULL, out);
+    n = (size_t)snprintf((char *)out, 512, "cella-reach %s %s\r\n", first ? "first" : probe_nonce,
+                         r->id);
     size = option(r, "size", &v) ? strtoul(v, NULL, 10) : 0;
     if (size > n && size < PAYLOAD_MAX) {
         memset(out + n, '.', size - n);

@@ -28,6 +28,37 @@ void matrix_fini(struct reach_matrix *m)
     *m = (struct reach_matrix){0};
 }
 
+static struct reach_row *row_new(struct reach_matrix *m)
+{
+    if (m->n == m->cap) {
+        size_t cap = m->cap ? 2 * m->cap : 256;
+        struct reach_row *rows = reallocarray(m->rows, cap, sizeof(*rows));
+        if (!rows) {
+            m->oom = 1;
+            return NULL;
+        }
+        m->rows = rows;
+        m->cap = cap;
+    }
+    return &m->rows[m->n++];
+}
+
+static int starts(const char *s, const char *with)
+{
+    return !strncmp(s, with, strlen(with));
+}
+
+/* Rows that need ports besides their own. What there are too many of cannot be tried. */
+static void row_slot(struct reach_matrix *m, struct reach_row *r)
+{
+    r->held = starts(r->options, "held");
+    r->via = !strcmp(r->kind, "redirect");
+    if (r->held)
+        r->slot = (uint16_t)m->n_held++;
+    else if (r->via)
+        r->slot = (uint16_t)m->n_via++;
+}
+
 void matrix_row(void *ctx, const struct cella_reach_row *row)
 {
     struct reach_matrix *m = ctx;
@@ -35,13 +66,13 @@ void matrix_row(void *ctx, const struct cella_reach_row *row)
 
     if (m->own_kernel && !strcmp(row->kind, "socket"))
         return;
-    if (!m->rows)
-        m->rows = calloc(REACH_ROWS_MAX, sizeof(*m->rows));
-    if (!m->rows || m->n == REACH_ROWS_MAX) {
+    if (m->n == REACH_ROWS_MAX) {
         m->dropped++;
         return;
     }
-    r = &m->rows[m->n++];
+    r = row_new(m);
+    if (!r)
+        return;
     *r = (struct reach_row){.id = strdup(row->id),
                             .group = strdup(row->group),
                             .kind = strdup(row->kind),
@@ -57,19 +88,43 @@ void matrix_row(void *ctx, const struct cella_reach_row *row)
                             .by_cell = row->proof == CELLA_REACH_BY_CELL};
     if (!r->id || !r->group || !r->kind || !r->address || !r->twin_address || !r->name ||
         !r->options || !r->rule || !r->why)
-        m->dropped++; /* out of memory: the run is refused by matrix_plan() */
+        m->oom = 1;
+    else
+        row_slot(m, r);
+}
+
+/* What the row's source ports are. */
+static uint32_t try_port(const struct reach_matrix *m, size_t i)
+{
+    return m->rows[i].held ? m->held + m->rows[i].slot : m->port + (uint32_t)(i - m->first);
+}
+
+static uint32_t twin_port(const struct reach_matrix *m, size_t i)
+{
+    return m->twin + (uint32_t)(i - m->first);
+}
+
+static struct reach_try *try_of(struct reach_matrix *m, uint32_t port)
+{
+    size_t i;
+
+    if (port >= m->port && port < m->port + m->count) {
+        struct reach_row *r = &m->rows[m->first + port - m->port];
+        return r->held ? NULL : &r->try;
+    }
+    if (port >= m->twin && port < m->twin + m->count)
+        return &m->rows[m->first + port - m->twin].twin;
+    for (i = m->first; i < m->first + m->count; i++)
+        if (m->rows[i].held && try_port(m, i) == port)
+            return &m->rows[i].try;
+    return NULL;
 }
 
 void matrix_seen(void *ctx, const struct cella_reach_seen *seen)
 {
-    struct reach_matrix *m = ctx;
-    struct reach_try *t;
+    struct reach_try *t = try_of(ctx, seen->port);
 
-    if (seen->port >= m->port && seen->port < m->port + m->n)
-        t = &m->rows[seen->port - m->port].try;
-    else if (seen->port >= m->twin && seen->port < m->twin + m->n)
-        t = &m->rows[seen->port - m->twin].twin;
-    else
+    if (!t)
         return;
     t->bytes += seen->bytes;
     t->carried += seen->carried;
@@ -79,6 +134,7 @@ void matrix_seen(void *ctx, const struct cella_reach_seen *seen)
 /* Below the ephemeral range, so that no connection of the workload has these ports by chance. */
 int matrix_plan(struct reach_matrix *m)
 {
+    const uint32_t ports = REACH_BATCH + REACH_TWIN_PORTS + REACH_HELD_MAX;
     uint8_t random;
     int r = random_bytes(&random, sizeof(random));
 
@@ -86,14 +142,32 @@ int matrix_plan(struct reach_matrix *m)
         r = random_id(m->nonce);
     if (r < 0)
         return r;
-    m->port = 20000u + 2 * REACH_ROWS_MAX * (random % 12u);
-    m->twin = m->port + REACH_ROWS_MAX;
-    return m->dropped ? -E2BIG : m->n ? 0 : -ENODATA;
+    m->port = REACH_PORT_LO + random % (REACH_PORT_HI - REACH_PORT_LO - ports);
+    m->twin = m->port + REACH_BATCH;
+    m->held = m->twin + REACH_TWIN_PORTS;
+    return m->oom ? -ENOMEM : m->n ? 0 : -ENODATA;
+}
+
+size_t matrix_next(struct reach_matrix *m)
+{
+    m->first += m->count;
+    m->count = m->n - m->first < REACH_BATCH ? m->n - m->first : REACH_BATCH;
+    return m->count;
 }
 
 static const char *dash(const char *s)
 {
     return *s ? s : "-";
+}
+
+/* What the probe has room for, and ports are left for. */
+static int tryable(const struct reach_matrix *m, size_t i)
+{
+    const struct reach_row *r = &m->rows[i];
+
+    return strlen(r->kind) < 16 && strlen(r->address) < 64 && strlen(r->twin_address) < 64 &&
+           strlen(r->options) < 240 && !(r->held && (m->first || r->slot >= REACH_HELD_MAX)) &&
+           !(r->via && r->slot >= REACH_VIA_MAX);
 }
 
 static void line(const struct reach_matrix *m, size_t i, int twin, struct buf *b)
@@ -102,25 +176,36 @@ static void line(const struct reach_matrix *m, size_t i, int twin, struct buf *b
     const char *options = r->options;
 
     if (twin) /* the plain form of the same: what a trick needs is not what it must show */
-        options = r->by_cell                          ? "local"
-                  : !strncmp(r->options, "type=", 5)  ? r->options
-                  : !strncmp(r->options, "lookup", 6) ? "lookup"
-                                                      : "";
-    buf_addf(b, "%c%zu %s %s %u %u %s %s\n", twin ? 't' : 'r', i, r->kind,
+        options = r->by_cell ? "local"
+                  : starts(options, "type=") || starts(options, "reuse") ||
+                          starts(options, "held") || starts(options, "to=")
+                      ? options
+                  : starts(options, "lookup") ? "lookup"
+                                              : "";
+    buf_addf(b, "%c%zu %s %s %u %u %s %s", twin ? 't' : 'r', i, r->kind,
              dash(twin ? r->twin_address : r->address), r->port,
-             (unsigned)((twin ? m->twin : m->port) + i), dash(r->name), dash(options));
+             (unsigned)(twin ? twin_port(m, i) : try_port(m, i)), dash(r->name), dash(options));
+    if (r->via)
+        buf_addf(b, ";via=%u", (unsigned)(m->twin + REACH_BATCH + 2u * r->slot + (unsigned)twin));
+    buf_addf(b, "\n");
 }
 
-int matrix_lines(const struct reach_matrix *m, unsigned timeout_ms, struct buf *ret)
+int matrix_lines(const struct reach_matrix *m, unsigned patience_ms, unsigned total_ms,
+                 struct buf *ret)
 {
     size_t i;
+    int held;
 
-    buf_addf(ret, "cella-probe-1 %s %u\n", m->nonce, timeout_ms);
-    for (i = 0; i < m->n; i++) {
-        line(m, i, 0, ret);
-        if (!m->rows[i].allow)
-            line(m, i, 1, ret);
-    }
+    buf_addf(ret, "cella-probe-2 %s %u %u\n", m->nonce, patience_ms, total_ms);
+    for (held = 1; held >= 0; held--) /* first what others wait for */
+        for (i = m->first; i < m->first + m->count; i++) {
+            if (m->rows[i].held != held || !tryable(m, i))
+                continue;
+            line(m, i, 0, ret);
+            if (!m->rows[i].allow)
+                line(m, i, 1, ret);
+        }
+    buf_addf(ret, ".\n");
     return ret->oom ? -ENOMEM : 0;
 }
 
@@ -134,7 +219,8 @@ static int take_line(struct reach_matrix *m, const json_t *o)
     int64_t i;
 
     if (!id || (id[0] != 'r' && id[0] != 't') || parse_i64(id + 1, &i) < 0 || i < 0 ||
-        (size_t)i >= m->n || err < 0 || err > 4095 || got < -1 || us < 0)
+        (size_t)i < m->first || (size_t)i >= m->first + m->count || err < 0 || err > 4095 ||
+        got < -1 || us < 0)
         return -EPROTO;
     t = id[0] == 'r' ? &m->rows[i].
     try:
@@ -155,7 +241,9 @@ int matrix_output(struct reach_matrix *m, const char *text, size_t len)
         const char *end = memchr(text, '\n', len);
         size_t n = end ? (size_t)(end - text) : len;
         json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
-        int r = json_is_object(o) ? take_line(m, o) : -EPROTO;
+        int r = !json_is_object(o)           ? -EPROTO
+                : json_object_get(o, "held") ? 0 /* it was for whoever waited */
+                                             : take_line(m, o);
         json_decref(o);
         if (r < 0)
             return r;
@@ -168,9 +256,10 @@ int matrix_output(struct reach_matrix *m, const char *text, size_t len)
 
 /* ---- judgement ---- */
 
+/* What is held was connected when it might be; it is what came later that counts. */
 static int succeeded(const struct reach_row *r, const struct reach_try *t)
 {
-    return t->bytes > 0 || t->got > 0 || (!r->by_cell && t->connected && !t->carried);
+    return t->bytes > 0 || t->got > 0 || (!r->by_cell && !r->held && t->connected && !t->carried);
 }
 
 static void judge_allowed(struct reach_row *r)
@@ -191,6 +280,26 @@ static void judge_allowed(struct reach_row *r)
     }
 }
 
+/* Nobody is known to have stopped it: not the enforcer, and silence is no answer. */
+static int unanswered(const struct reach_row *r)
+{
+    const struct reach_try *t = &r->try;
+
+    if (r->by_cell || t->refused)
+        return 0;
+    return t->errnum == ETIMEDOUT || (!t->errnum && !t->carried);
+}
+
+/* What goes by a name asks for it first, and the question counts at the sink as well: what the probe got back must
+   show that it went on. */
+static int twin_succeeded(const struct reach_row *r)
+{
+    int by_name = r->via || starts(r->options, "lookup") || !strcmp(r->kind, "tls") ||
+                  !strcmp(r->kind, "http");
+
+    return r->by_cell ? r->twin.got > 0 : r->twin.bytes > 0 && (!by_name || r->twin.got > 0);
+}
+
 static void judge_denied(struct reach_row *r)
 {
     const struct reach_try *t = &r->try;
@@ -203,10 +312,9 @@ static void judge_denied(struct reach_row *r)
                               : "something accepted the connection that is not the enforcer";
     } else if (!t->told || t->got < 0) {
         r->saw = "the probe could not try it";
-    } else if (!r->by_cell && !t->refused && !t->carried &&
-               (!t->errnum || t->errnum == ETIMEDOUT)) {
+    } else if (unanswered(r)) {
         r->saw = "nobody saw it: neither the enforcer nor the cell's kernel refused it";
-    } else if (!(r->by_cell ? r->twin.got > 0 : r->twin.bytes > 0)) {
+    } else if (!twin_succeeded(r)) {
         r->saw = "its twin did not succeed either, so the silence proves nothing";
     } else {
         r->result = REACH_PASS;
@@ -221,7 +329,10 @@ void matrix_judge(struct reach_matrix *m)
     m->pass = m->fail = m->not_measured = 0;
     for (i = 0; i < m->n; i++) {
         struct reach_row *r = &m->rows[i];
-        if (r->allow)
+        if (i >= m->first + m->count) {
+            r->result = REACH_NOT_MEASURED;
+            r->saw = "no time was left for it";
+        } else if (r->allow)
             judge_allowed(r);
         else
             judge_denied(r);
@@ -233,7 +344,7 @@ void matrix_judge(struct reach_matrix *m)
 
 const char *matrix_verdict(const struct reach_matrix *m)
 {
-    return m->fail ? "fail" : m->not_measured || !m->n ? "not_measured" : "pass";
+    return m->fail ? "fail" : m->not_measured || m->dropped || !m->n ? "not_measured" : "pass";
 }
 
 static json_t *try_json(const struct reach_try *t)

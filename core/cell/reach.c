@@ -4,40 +4,40 @@
 /*
  * reach - one measurement of what this cell can reach, from inside it.
  *
- * expect -> the probe is put into the cell -> begin -> it runs, as root of the cell -> end -> it is removed -> judged,
- * recorded, answered. From begin to end the enforcer lets nothing of the measurement leave. Whatever fails on the way
- * ends it: the enforcer is told, the client is answered, nothing is recorded as a result. The result counts for this
- * cell, image, policy, generation and these two plugins; when any of them changes, `inspect` calls it stale.
+ * expect -> the probe is put into the cell -> begin -> it runs, as root of the cell -> end, again for each batch of rows ->
+ * it is removed -> judged, recorded, answered (reach_report.c). From begin to end the enforcer lets nothing of the measurement
+ * leave. In the first batch the probe says when it holds the connections that a tightening must end; then the enforcer is
+ * asked to tighten, and the probe told. What there is no time for is not measured. Whatever fails on the way ends it: the
+ * enforcer is told, the client is answered, nothing is recorded as a result.
  * One at a time per cell. Threads: one.
  */
 #include <fcntl.h>
-#include <sodium.h>
 
 #include "reach.h"
 #include "warden.h"
 
 #define PROGRAM_MAX (2u << 20)
 #define CHUNK 32768u
-#define PROBE_MS 1500u
-#define EXEC_MS 6000u
-#define BEGIN_MS 8000u
-#define TOTAL_NS 9500000000ull
-#define REPORT_FILE "reach.json" /* in the cell's directory: the last matrix */
+#define PROBE_MS 1500u /* patience with one row */
+#define TOTAL_MS 9500u /* with all of them */
+#define REST_MS 700u   /* for what comes after the last run */
+#define BATCH_MS 1200u /* the least that a run is begun with */
 
 struct reach {
     struct warden *warden;
     struct pending from;
     struct reach_matrix matrix;
     struct link_stream *stream;
+    struct reach_host host;
     char *program;
     size_t program_len, sent;
     struct buf input, output, complaint;
     char path[64];
     unsigned place;
     int begun, timer;
-    uint64_t started;
-    uint64_t generation;
-    char sha256[2 * crypto_hash_sha256_BYTES + 1]; /* of the policy */
+    int eof;   /* nothing more is to be sent than is there */
+    int asked; /* the enforcer was asked to tighten, or never will be */
+    struct reach_taken taken;
 };
 
 static const char *const places[] = {"/tmp", "/dev/shm", "/run", "/var/tmp"};
@@ -48,6 +48,7 @@ static void reach_free(struct reach *x)
     if (x->stream)
         link_stream_orphan(x->stream);
     loop_timer_cancel(x->warden->loop, x->timer);
+    reach_host_end(&x->host, &x->matrix);
     matrix_fini(&x->matrix);
     buf_fini(&x->input);
     buf_fini(&x->output);
@@ -121,108 +122,37 @@ static void reach_late(void *data)
 
 /* ---- the result ---- */
 
-static json_t *plugin_json(const struct plugin *p)
+static unsigned left_ms(const struct reach *x)
 {
-    char build[65];
+    uint64_t past = (now_ns() - x->taken.started) / 1000000u;
 
-    plugin_build_id(p, build);
-    return json_pack("{s:s, s:s, s:s}", "name", p->name, "version", p->version, "build", build);
+    return past < TOTAL_MS ? (unsigned)(TOTAL_MS - past) : 0;
 }
 
-/* What the result is bound to. */
-static json_t *binding_json(const struct warden *w)
-{
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:o, s:o}", "cell", w->dir.id, "image",
-                     w->image.digest, "policy", w->policy.name, "policy_sha256", w->policy.sha256,
-                     "generation", (json_int_t)w->generation, "backend",
-                     plugin_json(w->backend_plugin), "enforcer", plugin_json(w->enforcer_plugin));
-}
-
-int reach_stale(const struct warden *w, const json_t *summary)
-{
-    json_t *now = binding_json(w);
-    int same = now && json_equal(now, json_object_get(summary, "bound"));
-
-    json_decref(now);
-    return !same;
-}
-
-/* The matrix beside the cell's record; hex of its SHA-256. */
-static int report_write(struct reach *x, json_t *report, char hex[65], struct cella_error *err)
-{
-    auto_free char *text = json_dumps(report, JSON_COMPACT | JSON_SORT_KEYS);
-    uint8_t digest[crypto_hash_sha256_BYTES];
-    int r = text ? replace_file_at(x->warden->dir.dirfd, REPORT_FILE, text, strlen(text), 0600)
-                 : -ENOMEM;
-
-    if (r < 0)
-        return fail(err, r, "reach: writing the matrix: %s", strerror(-r));
-    crypto_hash_sha256(digest, (const unsigned char *)text, strlen(text));
-    hex_encode(digest, sizeof(digest), hex);
-    return 0;
-}
-
-static int audit_result(struct reach *x, const json_t *bound, const char *digest,
-                        struct cella_error *err)
-{
-    const struct reach_matrix *m = &x->matrix;
-    const json_t *backend = json_object_get(bound, "backend");
-    const json_t *enforcer = json_object_get(bound, "enforcer");
-
-#define TEXT(o, k) json_string_value(json_object_get((o), (k)))
-    return warden_audit(
-        x->warden, err, "reach.result", "s:verdict", matrix_verdict(m), "i:pass", (int64_t)m->pass,
-        "i:fail", (int64_t)m->fail, "i:not_measured", (int64_t)m->not_measured, "s:matrix", digest,
-        "i:gen", (int64_t)x->generation, "s:policy", TEXT(bound, "policy_sha256"), "s:image",
-        TEXT(bound, "image"), "s:backend", TEXT(backend, "name"), "s:backend_version",
-        TEXT(backend, "version"), "s:backend_build", TEXT(backend, "build"), "s:enforcer",
-        TEXT(enforcer, "name"), "s:enforcer_version", TEXT(enforcer, "version"), "s:enforcer_build",
-        TEXT(enforcer, "build"), NULL);
-#undef TEXT
-}
-
-static int report(struct reach *x, json_t **ret, struct cella_error *err)
+static void reach_done(struct reach *x)
 {
     struct warden *w = x->warden;
-    const struct reach_matrix *m = &x->matrix;
-    json_t *bound = binding_json(w), *rows = matrix_json(m), *o;
-    char digest[65] = "";
-    int r;
+    struct errbuf eb;
+    json_t *result = NULL;
 
-    o = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "verdict", matrix_verdict(m), "when",
-                  (json_int_t)(wall_ns() / 1000000000u), "took_ms",
-                  (json_int_t)((now_ns() - x->started) / 1000000u), "pass", (json_int_t)m->pass,
-                  "fail", (json_int_t)m->fail, "not_measured", (json_int_t)m->not_measured, "bound",
-                  bound);
-    if (!o || !rows) {
-        json_decref(rows);
-        json_decref(o);
-        return fail(err, -ENOMEM, "reach: out of memory");
+    reach_host_end(&x->host, &x->matrix);
+    if (reach_report(w, &x->matrix, &x->taken, &result, errbuf_init(&eb)) < 0) {
+        reach_fail(x, &eb.err);
+        return;
     }
-    json_object_set_new(o, "rows", rows);
-    r = report_write(x, o, digest, err);
-    json_object_del(o, "rows");
-    if (r == 0)
-        r = audit_result(x, bound, digest, err);
-    if (r < 0) {
-        json_decref(o);
-        return r;
-    }
-    json_object_set_new(o, "matrix", json_string(digest));
-    json_object_set(w->cell, "reach", o);
-    warden_save(w);
-    *ret = json_deep_copy(o);
-    json_object_set_new(*ret, "file", json_sprintf("%s/%s", w->dir.path, REPORT_FILE));
-    json_decref(o);
-    return 0;
+    probe_remove(x);
+    peer_reply_ok(w, &x->from, result);
+    reach_free(x);
 }
 
-static void reach_finish(struct reach *x)
+static void probe_run(struct reach *x);
+
+/* One run of the probe is over. */
+static void batch_finish(struct reach *x)
 {
     struct warden *w = x->warden;
     struct errbuf eb;
     struct cella_error *err = errbuf_init(&eb);
-    json_t *result = NULL;
     int r;
 
     x->begun = 0;
@@ -230,19 +160,12 @@ static void reach_finish(struct reach *x)
     if (r == 0 && matrix_output(&x->matrix, x->output.ptr ? x->output.ptr : "", x->output.len) < 0)
         r = fail(err, -EPROTO, "reach: what came out of the cell is not what the probe prints%s%s",
                  x->complaint.len ? ": " : "", x->complaint.len ? x->complaint.ptr : "");
-    if (r == 0 && (x->generation != w->generation || strcmp(x->sha256, w->policy.sha256)))
-        r = fail(err, -EAGAIN, "reach: the policy changed while it was measured; measure again");
-    if (r == 0) {
-        matrix_judge(&x->matrix);
-        r = report(x, &result, err);
-    }
-    if (r < 0) {
+    if (r < 0)
         reach_fail(x, err);
-        return;
-    }
-    probe_remove(x);
-    peer_reply_ok(w, &x->from, result);
-    reach_free(x);
+    else if (left_ms(x) < BATCH_MS + REST_MS || !matrix_next(&x->matrix))
+        reach_done(x);
+    else
+        probe_run(x);
 }
 
 /* ---- running it ---- */
@@ -259,10 +182,36 @@ static void send_more(struct reach *x, const char *p, size_t len)
             return; /* CREDIT comes, or the stream's end does */
         x->sent += n;
     }
-    if (x->sent == len) {
+    if (x->sent == len && x->eof) {
         x->sent++; /* once */
         link_send(x->stream, CELLA_FRAME_EOF, CELLA_CHANNEL_IN, NULL, 0);
     }
+}
+
+/* The probe holds what a tightening must end. That it says so is believed: at worst its own rows come to nothing. */
+static void tighten(struct reach *x)
+{
+    struct errbuf eb;
+    struct cella_error *err = errbuf_init(&eb);
+    int r = enforcer_reach_tighten(&x->warden->enforcer, err);
+
+    if (r == 0)
+        buf_addf(&x->input, "tight\n");
+    x->eof = 1;
+    if (r < 0 && r != -EOPNOTSUPP)
+        reach_fail(x, err);
+    else if (x->input.oom)
+        reach_fail_text(x, -ENOMEM, "out of memory");
+    else
+        send_more(x, x->input.ptr, x->input.len);
+}
+
+static int says_held(const struct reach *x)
+{
+    static const char word[] = "{\"held\":";
+
+    return x->output.len > sizeof(word) && !memcmp(x->output.ptr, word, sizeof(word) - 1) &&
+           memchr(x->output.ptr, '\n', x->output.len);
 }
 
 static void take_output(struct reach *x, struct link_stream *s, const struct cella_frame *f,
@@ -284,6 +233,10 @@ static void take_output(struct reach *x, struct link_stream *s, const struct cel
     field_add_u32(&credit, CELLA_TAG_COUNT, f->length);
     if (!credit.oom)
         link_send(s, CELLA_FRAME_CREDIT, f->channel, credit.ptr, credit.len);
+    if (x->begun && !x->asked && says_held(x)) {
+        x->asked = 1;
+        tighten(x);
+    }
 }
 
 static void run_frame(void *ctx, struct link_stream *s, const struct cella_frame *f,
@@ -306,7 +259,7 @@ static void run_frame(void *ctx, struct link_stream *s, const struct cella_frame
         x->stream = NULL;
         field_get_u32(payload, f->length, CELLA_TAG_STATUS, &status);
         if (status == 0) {
-            reach_finish(x);
+            batch_finish(x);
             return;
         }
         snprintf(text, sizeof(text), "the probe ended with status %u%s%s", status,
@@ -326,33 +279,50 @@ static void run_frame(void *ctx, struct link_stream *s, const struct cella_frame
 
 static const struct link_stream_events run_events = {run_frame};
 
-static void probe_run(struct reach *x)
+static int begin(struct reach *x, struct cella_error *err)
 {
-    struct warden *w = x->warden;
-    struct reach_matrix *m = &x->matrix;
+    const struct reach_matrix *m = &x->matrix;
+    unsigned n_held = m->n_held < REACH_HELD_MAX ? m->n_held : REACH_HELD_MAX;
+    int holds = n_held && !m->first;
     struct cella_reach reach = {.hdr = CELLA_HDR_INIT(struct cella_reach, CELLA_KIND_REACH),
                                 .nonce = m->nonce,
                                 .port_lo = m->port,
-                                .port_hi = m->port + (uint32_t)m->n - 1,
+                                .port_hi = m->port + REACH_BATCH - 1,
                                 .twin_lo = m->twin,
-                                .twin_hi = m->twin + (uint32_t)m->n - 1,
-                                .timeout_ms = BEGIN_MS};
+                                .twin_hi = m->twin + REACH_TWIN_PORTS - 1,
+                                .held_lo = holds ? m->held : 0,
+                                .held_hi = holds ? m->held + n_held - 1 : 0,
+                                .timeout_ms = left_ms(x)};
+
+    x->asked = x->eof = !holds;
+    return enforcer_reach_begin(&x->warden->enforcer, &reach, err);
+}
+
+static void probe_run(struct reach *x)
+{
+    struct warden *w = x->warden;
     auto_buf struct buf b = BUF_INIT;
+    unsigned ms = left_ms(x) > REST_MS ? left_ms(x) - REST_MS : 1;
     struct errbuf eb;
     struct cella_error *err = errbuf_init(&eb);
-    int r = enforcer_reach_begin(&w->enforcer, &reach, err);
+    int r;
 
+    x->input.len = x->output.len = x->complaint.len = x->sent = 0;
+    r = matrix_lines(&x->matrix, PROBE_MS, ms, &x->input);
     if (r < 0) {
+        reach_fail_text(x, r, strerror(-r));
+        return;
+    }
+    if (begin(x, err) < 0) {
         reach_fail(x, err);
         return;
     }
     x->begun = 1;
-    x->sent = 0;
     field_add_u32(&b, CELLA_TAG_OP, CELLA_OP_EXEC);
     field_add_str(&b, CELLA_TAG_ARG, x->path);
     field_add_str(&b, CELLA_TAG_USER, "0:0");
     field_add_u32(&b, CELLA_TAG_STDIN, 1);
-    field_add_u64(&b, CELLA_TAG_TIMEOUT_MS, EXEC_MS);
+    field_add_u64(&b, CELLA_TAG_TIMEOUT_MS, ms + REST_MS);
     r = b.oom ? -ENOMEM : link_open(w->link, b.ptr, b.len, &run_events, x, &x->stream);
     if (r < 0) {
         reach_fail_text(x, r, strerror(-r));
@@ -429,12 +399,13 @@ static int prepare(struct reach *x, struct cella_error *err)
     r = enforcer_expect(&w->enforcer, &x->matrix, matrix_row, err);
     if (r < 0)
         return r;
+    reach_host_begin(&x->host, &x->matrix);
     r = matrix_plan(&x->matrix);
-    if (r == 0)
-        r = matrix_lines(&x->matrix, PROBE_MS, &x->input);
-    return r < 0 ? fail(err, r, "reach: the enforcer's matrix of %zu rows (%zu too many): %s",
-                        x->matrix.n, x->matrix.dropped, strerror(-r))
-                 : 0;
+    if (r < 0)
+        return fail(err, r, "reach: the enforcer's matrix of %zu rows: %s", x->matrix.n,
+                    strerror(-r));
+    matrix_next(&x->matrix);
+    return 0;
 }
 
 int reach_begin(struct warden *w, const struct pending *from, struct cella_error *err)
@@ -453,16 +424,17 @@ int reach_begin(struct warden *w, const struct pending *from, struct cella_error
         return fail(err, -ENOMEM, "reach: out of memory");
     *x = (struct reach){.warden = w,
                         .from = *from,
-                        .started = now_ns(),
-                        .generation = w->generation,
+                        .host = {.tcp = -1, .abstract = -1},
+                        .taken = {.started = now_ns(), .generation = w->generation},
+                        .eof = 1,
                         .input = BUF_INIT,
                         .output = BUF_INIT,
                         .complaint = BUF_INIT};
     w->reach = x;
-    snprintf(x->sha256, sizeof(x->sha256), "%s", w->policy.sha256);
+    snprintf(x->taken.sha256, sizeof(x->taken.sha256), "%s", w->policy.sha256);
     r = prepare(x, err);
     if (r == 0) {
-        x->timer = loop_timer(w->loop, TOTAL_NS, reach_late, x);
+        x->timer = loop_timer(w->loop, TOTAL_MS * 1000000ull, reach_late, x);
         r = put_begin(x);
         if (r < 0)
             fail(err, r, "reach: putting the probe into the cell: %s", strerror(-r));

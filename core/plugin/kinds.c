@@ -50,6 +50,7 @@ static const struct op_info enforcer_ops[] = {
     OP(cella_enforcer_ops, reach_end, "refused with EOPNOTSUPP"),
     OP(cella_enforcer_ops, attach_wait, "attach does everything"),
     OP(cella_enforcer_ops, restart, "a cell ends with its gate"),
+    OP(cella_enforcer_ops, reach_tighten, "rows that are held are not measured"),
 };
 
 static const struct op_info decider_ops[] = {

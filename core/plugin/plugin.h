@@ -135,6 +135,7 @@ int enforcer_expect(struct enforcer *e, void *ctx,
                     struct cella_error *err);
 int enforcer_reach_begin(struct enforcer *e, const struct cella_reach *reach,
                          struct cella_error *err);
+int enforcer_reach_tighten(struct enforcer *e, struct cella_error *err);
 int enforcer_reach_end(struct enforcer *e, void *ctx,
                        void (*seen)(void *ctx, const struct cella_reach_seen *seen),
                        struct cella_error *err);

@@ -100,6 +100,18 @@ int enforcer_reach_begin(struct enforcer *e, const struct cella_reach *reach,
     return call_end(&c, r, err);
 }
 
+int enforcer_reach_tighten(struct enforcer *e, struct cella_error *err)
+{
+    struct call c;
+    int r;
+
+    if (!e->self || !e->plugin->ops.enforcer.reach_tighten)
+        return refused(e, "reach_tighten", err);
+    struct cella_error *own = call_begin(&c, e->plugin, "reach_tighten", DEADLINE_CALL);
+    r = e->plugin->ops.enforcer.reach_tighten(e->self, own);
+    return call_end(&c, r, err);
+}
+
 struct seen_ctx {
     void *ctx;
     void (*seen)(void *, const struct cella_reach_seen *);

@@ -112,7 +112,10 @@ struct cella_flow {
  * [port_lo, port_hi] the policy holds as always, but what it allows ends in the sink instead of
  * being dialled, and no name is looked up upstream. From [twin_lo, twin_hi] everything that the
  * enforcer can carry at all ends in the sink, whatever the policy: that is how the probe shows that
- * it would see success. The sink answers with what it got. Nothing from either range ever leaves.
+ * it would see success. From [held_lo, held_hi] it is the same until reach_tighten; from then on the policy
+ * in force holds for these ports too, and what is open from them and not allowed is reset as by a
+ * change of policy. The sink answers with what it got, and a request of HTTP with 200, or with 302 to the place that its
+ * header X-Cella-Redirect names. Nothing from any of these ranges ever leaves.
  */
 enum cella_reach_expect { CELLA_REACH_DENY = 1000, CELLA_REACH_ALLOW = 2000 };
 enum cella_reach_proof {
@@ -147,6 +150,9 @@ struct cella_reach {
     uint32_t port_lo, port_hi, twin_lo, twin_hi;
     uint32_t timeout_ms; /* the enforcer ends by itself after this */
     uint32_t reserved0;
+    uint32_t held_lo,
+        held_hi; /* held_lo = twin_hi + 1, at most 32; both 0: none. A row whose options
+                                  begin with "held" uses one of them */
 };
 
 /* What the enforcer saw of one source port. */
@@ -154,7 +160,8 @@ struct cella_reach_seen {
     struct cella_hdr hdr; /* CELLA_KIND_REACH_SEEN */
     uint32_t port;
     uint32_t reserved0;
-    uint64_t bytes;   /* at the sink, of flows that carried the nonce */
+    uint64_t
+        bytes; /* at the sink, of flows that carried the nonce; of a held port: since reach_tighten */
     uint64_t carried; /* flows, datagrams and queries that reached the enforcer's own process */
     uint64_t refused; /* packets and flows it refused */
 };
@@ -210,6 +217,8 @@ struct cella_enforcer_ops {
        the same authority. Nothing passes before it returns, nothing that was open goes on, and what was used up of a limit stays used up.
        ret_attached as from attach, without a tap. On failure nothing passes. */
     int (*restart)(void *self, struct cella_attached *ret_attached, struct cella_error *err);
+    /* Optional: rows that are held are not measured. At most once between reach_begin and reach_end. */
+    int (*reach_tighten)(void *self, struct cella_error *err);
 };
 
 #define CELLA_ENFORCER_OPS_BASELINE                                                                \

@@ -62,10 +62,13 @@ enum ctl_type {
     CTL_FLUSH,     /* plugin: say everything you know now; count = 1: and end every flow */
     CTL_FLUSHED,
     CTL_ENGINE, /* plugin: fd {the gate's end of engine.h}; without fd: there is no engine any more */
-    CTL_REACH_BEGIN, /* plugin: name = nonce, ports [tx, rx], twin ports [tx_delta, rx_delta], count = ms */
-    CTL_REACH_END,  /* plugin */
+    CTL_REACH_BEGIN, /* plugin: name = nonce, ports [tx, rx], twin ports [tx_delta, rx_delta],
+                         held ports [dst, port], 0 = none; count = ms */
+    CTL_REACH_END,   /* plugin: it is over; again with tx = where to go on: the counters */
+    CTL_REACH_TIGHT, /* plugin: from now on the policy holds for the held ports, and for what is open from them */
     CTL_REACH_SEEN, /* gate: name = `count` struct ctl_seen */
-    CTL_REACH_DONE, /* gate: begun, or everything was told; count = 1: it had ended by itself */
+    CTL_REACH_DONE, /* gate: done as asked; tx = where to go on, 0: everything was told; count = 1: it had
+                       ended by itself */
     CTL_TYPES
 };
 
@@ -120,7 +123,8 @@ struct ctl_msg {
 };
 
 /* What the gate saw of one source port of a reach measurement. */
-#define REACH_PORTS_MAX 512u
+#define REACH_PORTS_MAX 2112u
+#define REACH_HELD_MAX 32u
 #define REACH_BATCH (CTL_NAME_MAX / sizeof(struct ctl_seen))
 struct ctl_seen {
     uint16_t port, carried, refused, reserved0;

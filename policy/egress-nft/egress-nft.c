@@ -464,6 +464,7 @@ static const struct cella_enforcer_ops ops = {
     .expect = egress_expect,
     .reach_begin = egress_reach_begin,
     .reach_end = egress_reach_end,
+    .reach_tighten = egress_reach_tighten,
     .attach_wait = egress_attach_wait,
     .restart = egress_restart,
 };

@@ -59,6 +59,8 @@ struct egress {
     struct alert_window alerts[DOCUMENT_ALERTS_MAX]; /* of document.alerts */
     struct {
         int on, done, expired, lost; /* lost: with a gate that died */
+        uint32_t twin_lo, twin_hi;
+        uint64_t until, next; /* monotonic ns; where the gate goes on telling */
         struct ctl_seen *seen;
         size_t n_seen;
     } reach;
@@ -147,6 +149,7 @@ int authority_pem(struct egress *e, const char *pem, size_t len);
 int egress_expect(void *self, void *ctx, void (*row)(void *, const struct cella_reach_row *),
                   struct cella_error *err);
 int egress_reach_begin(void *self, const struct cella_reach *reach, struct cella_error *err);
+int egress_reach_tighten(void *self, struct cella_error *err);
 int egress_reach_end(void *self, void *ctx, void (*seen)(void *, const struct cella_reach_seen *),
                      struct cella_error *err);
 /* CTL_REACH_SEEN and CTL_REACH_DONE. -EBADMSG: the gate lies. */

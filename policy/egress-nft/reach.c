@@ -7,7 +7,8 @@
  *
  * Order: the gate knows the ports before the kernel brings it anything, and forgets them after. The kernel's
  * elements have a timeout and the gate a deadline, so a warden that is stopped in between leaves nothing
- * open. A cell without a link has no gate; then there is nothing to begin, and nothing arrives.
+ * open. Tightening goes the way of a change of policy: the kernel first, then the gate, which resets what the policy
+ * in force does not allow. A cell without a link has no gate; then there is nothing to begin, and nothing arrives.
  */
 #include <sys/socket.h>
 
@@ -15,17 +16,19 @@
 
 #define REACH_NS 2000000000u
 
-static int kernel_ports(struct egress *e, uint32_t lo, uint32_t hi, uint32_t seconds,
-                        struct cella_error *err)
+/* [lo, hi] and no others, as long as the measurement may take; hi 0: none. */
+static int kernel_ports(struct egress *e, uint32_t lo, uint32_t hi, struct cella_error *err)
 {
+    uint64_t now = now_ns();
+    uint64_t left = e->reach.until > now ? (e->reach.until - now) / 1000000000u + 1 : 1;
     char slot[16], from[16], to[16], time[16];
     char *argv[] = {"cella-gate-setup", "reach", slot, from, to, time, NULL};
     int ns[3] = {e->gate_ns, e->uplink, -1};
 
     snprintf(slot, sizeof(slot), "%u", e->slot);
-    snprintf(from, sizeof(from), "%u", lo);
-    snprintf(to, sizeof(to), "%u", hi);
-    snprintf(time, sizeof(time), "%u", seconds);
+    snprintf(from, sizeof(from), "%u", hi ? lo : 1);
+    snprintf(to, sizeof(to), "%u", hi ? hi : 1);
+    snprintf(time, sizeof(time), "%u", hi ? (unsigned)left : 0);
     return helper_run(e->setup_path, argv, NULL, ns, err);
 }
 
@@ -36,6 +39,7 @@ static int ask_gate(struct egress *e, const struct ctl_msg *m, struct cella_erro
     int r;
 
     e->reach.done = 0;
+    e->reach.next = 0;
     r = e->ctl < 0 ? -EPIPE : send_fds(e->ctl, m, sizeof(*m), NULL, 0);
     while (r == 0 && e->ctl >= 0 && !e->reach.done) {
         r = ctl_wait(e->ctl, deadline, &got, NULL, NULL);
@@ -55,9 +59,25 @@ static int range_ok(uint32_t lo, uint32_t hi)
     return lo && lo <= hi && hi <= 65535 && hi - lo < REACH_PORTS_MAX;
 }
 
+/* 0: no ports are held; -EINVAL: they do not follow the twins. */
+static int held_ports(const struct cella_reach *r, uint32_t *ret_lo, uint32_t *ret_hi)
+{
+    int has = r->hdr.size >= offsetof(struct cella_reach, held_hi) + sizeof(r->held_hi);
+
+    *ret_lo = has ? r->held_lo : 0;
+    *ret_hi = has ? r->held_hi : 0;
+    if (!*ret_lo && !*ret_hi)
+        return 0;
+    return *ret_lo == r->twin_hi + 1 && *ret_hi >= *ret_lo && *ret_hi <= 65535 &&
+                   *ret_hi - *ret_lo < REACH_HELD_MAX
+               ? 0
+               : -EINVAL;
+}
+
 int egress_reach_begin(void *self, const struct cella_reach *reach, struct cella_error *err)
 {
     struct egress *e = self;
+    uint32_t held_lo, held_hi;
     struct ctl_msg m = {.type = CTL_REACH_BEGIN,
                         .count = reach->timeout_ms,
                         .tx = reach->port_lo,
@@ -69,11 +89,11 @@ int egress_reach_begin(void *self, const struct cella_reach *reach, struct cella
     if (!range_ok(reach->port_lo, reach->port_hi) || !range_ok(reach->twin_lo, reach->twin_hi) ||
         (reach->twin_lo <= reach->port_hi && reach->port_lo <= reach->twin_hi) ||
         !reach->timeout_ms || reach->timeout_ms > 60000 || !reach->nonce ||
-        strlen(reach->nonce) != CELLA_ID_LEN)
+        strlen(reach->nonce) != CELLA_ID_LEN || held_ports(reach, &held_lo, &held_hi) < 0)
         return fail(err, -EINVAL,
-                    "reach: two disjoint ranges of at most %u ports, a nonce of %d "
-                    "characters and at most 60 s are needed",
-                    REACH_PORTS_MAX, CELLA_ID_LEN);
+                    "reach: two disjoint ranges of at most %u ports, at most %u held ports after "
+                    "the second, a nonce of %d characters and at most 60 s are needed",
+                    REACH_PORTS_MAX, REACH_HELD_MAX, CELLA_ID_LEN);
     if (e->reach.on)
         return fail(err, -EBUSY, "reach: a measurement of this cell is under way");
     free(e->reach.seen);
@@ -83,10 +103,15 @@ int egress_reach_begin(void *self, const struct cella_reach *reach, struct cella
     e->reach.lost = 0;
     if (e->link == CELLA_LINK_NONE)
         return 0;
+    e->reach.until = now_ns() + reach->timeout_ms * UINT64_C(1000000);
+    e->reach.twin_lo = reach->twin_lo;
+    e->reach.twin_hi = reach->twin_hi;
+    m.dst = held_lo;
+    m.port = (uint16_t)held_hi;
     memcpy(m.name, reach->nonce, CELLA_ID_LEN);
     r = ask_gate(e, &m, err);
     if (r == 0)
-        r = kernel_ports(e, reach->twin_lo, reach->twin_hi, reach->timeout_ms / 1000 + 1, err);
+        r = kernel_ports(e, reach->twin_lo, held_hi ? held_hi : reach->twin_hi, err);
     if (r < 0) {
         m = (struct ctl_msg){.type = CTL_REACH_END};
         ask_gate(e, &m, NULL);
@@ -94,6 +119,22 @@ int egress_reach_begin(void *self, const struct cella_reach *reach, struct cella
         fail_wrap(err, "reach");
     }
     return r;
+}
+
+int egress_reach_tighten(void *self, struct cella_error *err)
+{
+    struct egress *e = self;
+    struct ctl_msg m = {.type = CTL_REACH_TIGHT};
+    int r;
+
+    if (!e->reach.on)
+        return fail(err, -EPROTO, "reach: no measurement of this cell is under way");
+    if (e->link == CELLA_LINK_NONE)
+        return 0;
+    r = kernel_ports(e, e->reach.twin_lo, e->reach.twin_hi, err);
+    if (r == 0)
+        r = ask_gate(e, &m, err);
+    return r < 0 ? fail_wrap(err, "reach") : 0;
 }
 
 int egress_reach_end(void *self, void *ctx, void (*seen)(void *, const struct cella_reach_seen *),
@@ -109,8 +150,13 @@ int egress_reach_end(void *self, void *ctx, void (*seen)(void *, const struct ce
     e->reach.on = 0;
     if (e->link == CELLA_LINK_NONE)
         return 0;
-    r = ask_gate(e, &m, err);
-    if (kernel_ports(e, 1, 1, 0, r < 0 ? NULL : err) < 0 && r == 0)
+    do { /* what it saw is more than fits between us at once */
+        r = ask_gate(e, &m, err);
+        if (r == 0 && e->reach.next && e->reach.next <= m.tx)
+            r = fail(err, -EBADMSG, "the gate tells the same again");
+        m.tx = e->reach.next;
+    } while (r == 0 && m.tx);
+    if (kernel_ports(e, 0, 0, r < 0 ? NULL : err) < 0 && r == 0)
         r = err ? err->code : -EIO;
     if (r == 0 && e->reach.lost)
         r = fail(err, -ETIMEDOUT, "the gate died during the measurement and was started again");
@@ -140,10 +186,11 @@ int reach_message(struct egress *e, const struct ctl_msg *m)
 
     if (m->type == CTL_REACH_DONE) {
         e->reach.done = 1;
+        e->reach.next = m->tx;
         e->reach.expired = m->count != 0;
         return 0;
     }
-    if (m->count > REACH_BATCH || e->reach.n_seen + m->count > 2 * REACH_PORTS_MAX)
+    if (m->count > REACH_BATCH || e->reach.n_seen + m->count > 2 * REACH_PORTS_MAX + REACH_HELD_MAX)
         return -EBADMSG;
     p = realloc(e->reach.seen, (e->reach.n_seen + m->count) * sizeof(*p) + 1);
     if (!p)

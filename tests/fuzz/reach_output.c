@@ -28,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         row.expected = i % 2 ? CELLA_REACH_ALLOW : CELLA_REACH_DENY;
         matrix_row(&m, &row);
     }
+    m.count = m.n;
     matrix_output(&m, (const char *)data, size);
     matrix_judge(&m);
     if (m.pass) /* the sink saw nothing */

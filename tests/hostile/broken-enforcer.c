@@ -6,6 +6,7 @@
  *   wide    opens 203.0.113.0/24 port 443, and still says that the policy denies it
  *   shut    closes everything, and still says that the policy allows 203.0.113.10 port 8080
  *   blind   says that nothing arrived at the sink
+ *   loose   says that it tightened, and did not
  *   forged  a row that would be two lines
  *   none    the truth
  */
@@ -45,8 +46,9 @@ static const struct cella_enforcer_ops *real(void)
     return ops;
 }
 
-static const struct cella_option options[] = {
-    {"lie", "what is broken", "none", "none|wide|shut|blind|forged", CELLA_OPT_ENUM, 0, 0, 0}};
+static const struct cella_option options[] = {{"lie", "what is broken", "none",
+                                               "none|wide|shut|blind|loose|forged", CELLA_OPT_ENUM,
+                                               0, 0, 0}};
 
 static int broken_probe(const struct cella_host *host, const struct cella_probe_report *report,
                         struct cella_error *err)
@@ -139,6 +141,13 @@ static int broken_begin(void *self, const struct cella_reach *reach, struct cell
     return real()->reach_begin(((struct broken *)self)->self, reach, err);
 }
 
+static int broken_tighten(void *self, struct cella_error *err)
+{
+    struct broken *b = self;
+
+    return strcmp(b->lie, "loose") ? real()->reach_tighten(b->self, err) : 0;
+}
+
 static int broken_end(void *self, void *ctx, void (*seen)(void *, const struct cella_reach_seen *),
                       struct cella_error *err)
 {
@@ -162,6 +171,7 @@ static const struct cella_enforcer_ops ops = {
     .expect = broken_expect,
     .reach_begin = broken_begin,
     .reach_end = broken_end,
+    .reach_tighten = broken_tighten,
 };
 
 CELLA_REGISTER(CELLA_KIND_ENFORCER, ops)

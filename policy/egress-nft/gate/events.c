@@ -18,6 +18,7 @@
 #include "gate.h"
 
 #define QUEUE_MAX 64u
+#define REPLIES_MAX 32u /* and room for what the warden waits for */
 #define BURST 256u
 #define REFILL_NS (1000000000u / 64u) /* 64 denials a second for ever */
 
@@ -27,7 +28,7 @@ struct bucket {
 };
 
 struct events {
-    struct ctl_msg queue[QUEUE_MAX]; /* ring; untouched pages cost nothing */
+    struct ctl_msg queue[QUEUE_MAX + REPLIES_MAX]; /* ring; untouched pages cost nothing */
     unsigned head, n;
     struct bucket denials, answers;
     uint64_t suppressed;
@@ -54,15 +55,21 @@ static int send_now(struct gate *g, const struct ctl_msg *m)
     return n < 0 ? -errno : 0;
 }
 
+static int is_event(const struct ctl_msg *m)
+{
+    return m->type == CTL_DENY || m->type == CTL_ALLOW || m->type == CTL_FLOW ||
+           m->type == CTL_PROGRESS;
+}
+
 int gate_tell(struct gate *g, const struct ctl_msg *m)
 {
     struct events *e = g->events;
 
     if (!e->n && send_now(g, m) == 0)
         return 0;
-    if (e->n == QUEUE_MAX)
+    if (e->n >= (is_event(m) ? QUEUE_MAX : QUEUE_MAX + REPLIES_MAX))
         return -EAGAIN;
-    e->queue[(e->head + e->n++) % QUEUE_MAX] = *m;
+    e->queue[(e->head + e->n++) % (QUEUE_MAX + REPLIES_MAX)] = *m;
     watch_set(g, &g->ctl, EPOLLIN | EPOLLOUT);
     return 0;
 }
@@ -72,7 +79,7 @@ void events_drain(struct gate *g)
     struct events *e = g->events;
 
     while (e->n && send_now(g, &e->queue[e->head]) == 0) {
-        e->head = (e->head + 1) % QUEUE_MAX;
+        e->head = (e->head + 1) % (QUEUE_MAX + REPLIES_MAX);
         e->n--;
     }
     if (!e->n)

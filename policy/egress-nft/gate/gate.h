@@ -12,6 +12,7 @@
  * dns.c       DNS wire format                resolver.c  the cell's port 53
  * clienthello.c, name.c  TLS server names    udp.c       relayed datagrams
  * packet.c    NFLOG and IP headers           denials.c   kernel denials to events
+ * reach.c     measurements, and their sink   answer.c    what the sink says
  */
 #ifndef CELLA_GATE_H
 #define CELLA_GATE_H
@@ -95,10 +96,11 @@ void events_close_account(struct gate *g);
 
 /* ---- relay.c ---- */
 void relay_ready(struct gate *g, struct watch *w, uint32_t ready);
-void relay_tick(struct gate *g);      /* deadlines */
-void relay_resume(struct gate *g);    /* flows that waited for tokens */
-void relay_reap(struct gate *g);      /* frees what died in this turn */
-uint64_t relay_judge(struct gate *g); /* after a publication: kills, returns how many */
+void relay_tick(struct gate *g);   /* deadlines */
+void relay_resume(struct gate *g); /* flows that waited for tokens */
+void relay_reap(struct gate *g);   /* frees what died in this turn */
+/* After a publication: kills, returns how many. `held`: only what a measurement holds. */
+uint64_t relay_judge(struct gate *g, int held);
 void relay_progress(struct gate *g);
 void relay_end_all(struct gate *g);
 
@@ -176,6 +178,9 @@ void udp_reap(struct gate *g);
 uint64_t udp_judge(struct gate *g);
 void udp_progress(struct gate *g);
 void udp_end_all(struct gate *g);
+/* Sends a datagram back to the cell's port, from where it went. */
+void udp_echo(struct gate *g, uint16_t sport, uint32_t asked, uint16_t port, const uint8_t *p,
+              size_t n);
 
 /* ---- limits.c ---- */
 /* The account of a rule, made when needed; NULL: out of memory, or of room in the ledger. */
@@ -254,11 +259,18 @@ int nflog_next(const uint8_t *buf, size_t len, size_t *at, struct nflog_msg *ret
 void nflog_ready(struct gate *g, struct watch *w, uint32_t ready);
 void nflog_flush(struct gate *g);
 
+/* ---- answer.c: what the sink says ---- */
+#define ANSWER_MAX 384u
+/* To the bytes so far: the length of an answer; 0: they are echoed; -1: the request is not whole yet. */
+int answer_write(const uint8_t *p, size_t n, char out[ANSWER_MAX]);
+
 /* ---- reach.c: source ports of a measurement ---- */
 /* 1: a flow from this source port must end in reach_sink() and nowhere else. */
 int reach_diverts(struct gate *g, uint16_t sport);
-/* 1: and whatever the policy says. */
+/* 1: and whatever the policy says: a twin, or a port that is held and not tightened yet. */
 int reach_twin(struct gate *g, uint16_t sport);
+/* 1: a port that is held, tightened or not. */
+int reach_held(struct gate *g, uint16_t sport);
 /* The near end of a new sink, connected; -errno. */
 int reach_sink(struct gate *g, uint16_t sport);
 void reach_carried(struct gate *g, uint16_t sport);
@@ -267,8 +279,8 @@ void reach_datagram(struct gate *g, uint16_t sport, const uint8_t *p, size_t n);
 /* Counts g->attempt as refused and forgets it. 1: it was of a measurement. */
 int reach_refused(struct gate *g);
 /* -1: handle the datagram as always; else it was the sink's, and `out` holds so many bytes of answer. */
-int reach_udp(struct gate *g, uint16_t sport, uint16_t dport, const uint8_t *msg, size_t len,
-              uint8_t out[DNS_REPLY_MAX]);
+int reach_udp(struct gate *g, uint16_t sport, uint32_t dst, uint16_t dport, const uint8_t *msg,
+              size_t len, uint8_t out[DNS_REPLY_MAX]);
 /* For mode "real": a documentation address pinned to the name for as long as a measurement takes,
    because a measurement must not ask upstream. */
 uint32_t reach_addr(struct name *n);

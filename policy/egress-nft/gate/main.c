@@ -91,7 +91,7 @@ static void publish(struct gate *g, int own_fd)
     }
     policy_table_fini(&g->table);
     g->table = t;
-    m.tx = relay_judge(g) + udp_judge(g);
+    m.tx = relay_judge(g, 0) + udp_judge(g);
     m.gen = t.head.generation;
     if (gate_tell(g, &m) < 0)
         g->quit = 1;
@@ -156,7 +156,8 @@ static void ctl_ready(struct gate *g, struct watch *w, uint32_t ready)
         publish(g, fd);
     else if (r > 0 && m.type == CTL_FLUSH)
         flush(g, m.count != 0);
-    else if (r > 0 && (m.type == CTL_REACH_BEGIN || m.type == CTL_REACH_END))
+    else if (r > 0 &&
+             (m.type == CTL_REACH_BEGIN || m.type == CTL_REACH_END || m.type == CTL_REACH_TIGHT))
         reach_control(g, &m);
     else if (r > 0 && m.type == CTL_ENGINE)
         engine_set(g, fd);

@@ -4,10 +4,12 @@
 /*
  * reach - while the host measures what the cell can reach, nothing of the measurement leaves.
  *
- * Two ranges of the cell's source ports, for a bounded time. `judged`: the policy holds as always, but a flow
+ * Ranges of the cell's source ports, for a bounded time. `judged`: the policy holds as always, but a flow
  * it allows ends in a sink of this process instead of being dialled. `twin`: whatever the kernel brings here
- * ends in the sink, which shows that the probe would see success. The sink counts the bytes of flows that carry
- * the nonce, and answers with what it got. Per port it is also counted what reached this process at all and what
+ * ends in the sink, which shows that the probe would see success. `held`: a twin until the rules are tightened, then
+ * judged, and so is what is open from there; its bytes count from then on. That is how it is seen what a flow of a looser
+ * policy comes to under this one, and no policy is ever looser for it. The sink counts the bytes of flows that carry
+ * the nonce, and answers (answer.c). Per port it is also counted what reached this process at all and what
  * was refused, in the kernel or here.
  *
  * Mustn't: dial, resolve or send anything upstream for a port of either range; go on after its deadline. A
@@ -15,6 +17,7 @@
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -25,6 +28,7 @@
 #define NONCE_LEN 12
 #define HEAD_MAX 1024u
 #define PIN_SECS 10
+#define TELL_MAX 24u
 
 struct sink {
     struct watch w;
@@ -35,43 +39,72 @@ struct sink {
     uint8_t head[HEAD_MAX];
 };
 
+/* Judged, twin and held ports, one after the other. */
+#define SEEN_MAX (2 * REACH_PORTS_MAX + REACH_HELD_MAX)
+
 static struct {
-    int on, expired;
-    uint16_t lo, hi, twin_lo, twin_hi;
+    int on, expired, tight;
+    struct {
+        uint16_t lo, hi;
+    } range[3]; /* judged, twin, held; lo 0: none */
     uint64_t deadline;
     char nonce[NONCE_LEN + 1];
-    struct ctl_seen seen[2 * REACH_PORTS_MAX]; /* judged, then twin */
+    struct ctl_seen *seen; /* SEEN_MAX, while it is on */
     struct sink sinks[FLOWS_MAX];
 } reach;
+enum { JUDGED, TWIN, HELD };
 
 static void sinks_close(struct gate *g);
 
-/* Counter of the port, or NULL when it is nobody's. */
+static void off(struct gate *g)
+{
+    reach.on = 0;
+    sinks_close(g);
+    free(reach.seen);
+    reach.seen = NULL;
+}
+
+/* Which range the port is of, or -1: nobody's. */
+static int range_of(struct gate *g, uint16_t sport)
+{
+    int i;
+
+    if (!reach.on)
+        return -1;
+    if (gate_now() >= reach.deadline) {
+        off(g);
+        reach.expired = 1;
+        return -1;
+    }
+    for (i = 0; i < 3; i++)
+        if (reach.range[i].lo && sport >= reach.range[i].lo && sport <= reach.range[i].hi)
+            return i;
+    return -1;
+}
+
+/* Counter of the port, or NULL. */
 static struct ctl_seen *port_seen(struct gate *g, uint16_t sport)
 {
-    if (!reach.on)
-        return NULL;
-    if (gate_now() >= reach.deadline) {
-        reach.on = 0;
-        reach.expired = 1;
-        sinks_close(g);
-        return NULL;
-    }
-    if (sport >= reach.lo && sport <= reach.hi)
-        return &reach.seen[sport - reach.lo];
-    if (sport >= reach.twin_lo && sport <= reach.twin_hi)
-        return &reach.seen[REACH_PORTS_MAX + sport - reach.twin_lo];
-    return NULL;
+    int i = range_of(g, sport);
+
+    return i < 0 ? NULL : &reach.seen[(unsigned)i * REACH_PORTS_MAX + sport - reach.range[i].lo];
 }
 
 int reach_diverts(struct gate *g, uint16_t sport)
 {
-    return port_seen(g, sport) != NULL;
+    return range_of(g, sport) >= 0;
 }
 
 int reach_twin(struct gate *g, uint16_t sport)
 {
-    return port_seen(g, sport) && sport >= reach.twin_lo && sport <= reach.twin_hi;
+    int i = range_of(g, sport);
+
+    return i == TWIN || (i == HELD && !reach.tight);
+}
+
+int reach_held(struct gate *g, uint16_t sport)
+{
+    return range_of(g, sport) == HELD;
 }
 
 void reach_carried(struct gate *g, uint16_t sport)
@@ -123,6 +156,22 @@ static void sinks_close(struct gate *g)
             sink_close(g, &reach.sinks[i]);
 }
 
+/* Says back what it got, or what a server would. 0, or -1: its reader does not keep up; the probe always does. */
+static int sink_answer(struct sink *s, const uint8_t *p, size_t n)
+{
+    char out[ANSWER_MAX];
+    int len = answer_write(s->head, s->n_head, out);
+
+    if (len < 0 && s->n_head < HEAD_MAX)
+        return 0;
+    if (len > 0) {
+        s->n_head = 0; /* another may come on the same connection */
+        p = (const uint8_t *)out;
+        n = (size_t)len;
+    }
+    return send(s->w.fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
+}
+
 static void sink_ready(struct gate *g, struct watch *w, uint32_t ready)
 {
     struct sink *s = (struct sink *)(void *)w;
@@ -150,8 +199,10 @@ static void sink_ready(struct gate *g, struct watch *w, uint32_t ready)
         s->marked = 1;
         count(g, s->sport, s->total);
     }
-    if (send(w->fd, buf, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL) != n)
-        sink_close(g, s); /* its reader does not keep up; the probe always does */
+    if (!s->used) /* the time was over */
+        return;
+    if (sink_answer(s, buf, (size_t)n) < 0)
+        sink_close(g, s);
 }
 
 int reach_sink(struct gate *g, uint16_t sport)
@@ -208,8 +259,8 @@ static int twin_answer(const uint8_t *q, size_t len, uint8_t out[DNS_REPLY_MAX])
     return (int)(at + 12 + n);
 }
 
-int reach_udp(struct gate *g, uint16_t sport, uint16_t dport, const uint8_t *msg, size_t len,
-              uint8_t out[DNS_REPLY_MAX])
+int reach_udp(struct gate *g, uint16_t sport, uint32_t dst, uint16_t dport, const uint8_t *msg,
+              size_t len, uint8_t out[DNS_REPLY_MAX])
 {
     int answer;
 
@@ -219,12 +270,14 @@ int reach_udp(struct gate *g, uint16_t sport, uint16_t dport, const uint8_t *msg
     if (!reach_twin(g, sport))
         return -1;
     answer = dport == 53 ? twin_answer(msg, len, out) : 0;
-    if (answer >
-        0) /* a question for an exact name has no room for the nonce; its port says whose it is */
+    if (answer > 0) {
+        /* a question for an exact name has no room for the nonce; its port says whose it is */
         count(g, sport, len);
-    else
-        reach_datagram(g, sport, msg, len);
-    return answer > 0 ? answer : 0;
+        return answer;
+    }
+    reach_datagram(g, sport, msg, len);
+    udp_echo(g, sport, dst, dport, msg, len);
+    return 0;
 }
 
 /* 192.0.2.128 and above: nobody's. */
@@ -238,65 +291,105 @@ uint32_t reach_addr(struct name *n)
 
 /* ------------------------------------------------------------------ control */
 
+static int set_range(int which, uint64_t lo, uint64_t hi, uint64_t max)
+{
+    if (!lo || lo > hi || hi > 65535 || hi - lo >= max)
+        return -1;
+    reach.range[which].lo = (uint16_t)lo;
+    reach.range[which].hi = (uint16_t)hi;
+    return 0;
+}
+
 static void begin(struct gate *g, const struct ctl_msg *m)
 {
-    uint64_t lo = m->tx, hi = m->rx, twin_lo = m->tx_delta, twin_hi = m->rx_delta;
-
-    sinks_close(g);
-    if (!lo || lo > hi || hi > 65535 || hi - lo >= REACH_PORTS_MAX || twin_lo > twin_hi ||
-        twin_hi > 65535 || twin_hi - twin_lo >= REACH_PORTS_MAX || m->count > 60000 ||
+    off(g);
+    memset(reach.range, 0, sizeof(reach.range));
+    reach.seen = calloc(SEEN_MAX, sizeof(*reach.seen));
+    if (!reach.seen) { /* it is as if it had been over at once */
+        reach.expired = 1;
+        return;
+    }
+    if (set_range(JUDGED, m->tx, m->rx, REACH_PORTS_MAX) < 0 ||
+        set_range(TWIN, m->tx_delta, m->rx_delta, REACH_PORTS_MAX) < 0 ||
+        (m->dst && set_range(HELD, m->dst, m->port, REACH_HELD_MAX) < 0) || m->count > 60000 ||
         strnlen(m->name, sizeof(m->name)) != NONCE_LEN) {
         g->quit = 1; /* the warden and this process do not speak the same language */
         return;
     }
-    memset(reach.seen, 0, sizeof(reach.seen));
     memcpy(reach.nonce, m->name, NONCE_LEN);
-    reach.lo = (uint16_t)lo;
-    reach.hi = (uint16_t)hi;
-    reach.twin_lo = (uint16_t)twin_lo;
-    reach.twin_hi = (uint16_t)twin_hi;
     reach.deadline = gate_now() + m->count * UINT64_C(1000000);
     reach.on = 1;
-    reach.expired = 0;
+    reach.expired = reach.tight = 0;
 }
 
-static void tell_seen(struct gate *g)
+/* From here on the policy in force holds for what was opened under a looser one. */
+static void tighten(struct gate *g)
+{
+    size_t i;
+
+    dns_udp_ready(g, &g->dns_udp, 0); /* what came before */
+    if (!reach.on)
+        return;
+    reach.tight = 1;
+    for (i = 2 * REACH_PORTS_MAX; i < SEEN_MAX; i++)
+        reach.seen[i].bytes = 0;
+    relay_judge(g, 1);
+}
+
+/* From this counter on, as much as surely fits the way to the warden; where to go on, or 0. */
+static size_t tell_seen(struct gate *g, size_t from)
 {
     struct ctl_msg m = {.type = CTL_REACH_SEEN};
     struct ctl_seen batch[REACH_BATCH];
-    size_t i;
+    size_t i, told = 0;
 
-    for (i = 0; i < 2 * REACH_PORTS_MAX; i++) {
+    for (i = from; i < SEEN_MAX && told < TELL_MAX; i++) {
         struct ctl_seen *s = &reach.seen[i];
         if (s->bytes || s->carried || s->refused) {
-            s->port = (uint16_t)(i < REACH_PORTS_MAX ? reach.lo + i
-                                                     : reach.twin_lo + (i - REACH_PORTS_MAX));
+            s->port = (uint16_t)(reach.range[i / REACH_PORTS_MAX].lo + i % REACH_PORTS_MAX);
             batch[m.count++] = *s;
         }
-        if (m.count == REACH_BATCH || (m.count && i == 2 * REACH_PORTS_MAX - 1)) {
+        if (m.count == REACH_BATCH || (m.count && i == SEEN_MAX - 1)) {
             memcpy(m.name, batch, m.count * sizeof(batch[0]));
             if (gate_tell(g, &m) < 0)
                 reach.expired = 1; /* incomplete: the warden must not judge by it */
             m.count = 0;
+            told++;
         }
     }
+    return i < SEEN_MAX ? i + 1 : 0;
+}
+
+/* First it is over, and what was on its way is counted; when the warden has read that, it asks for the counters. */
+static size_t end(struct gate *g, size_t from)
+{
+    size_t next = 0;
+
+    if (reach.on) {
+        nflog_flush(g);
+        if (gate_now() >= reach.deadline)
+            reach.expired = 1;
+        reach.on = 0;
+        sinks_close(g);
+        return 1;
+    }
+    if (reach.seen && from && from <= SEEN_MAX)
+        next = tell_seen(g, from - 1);
+    if (!next)
+        off(g);
+    return next;
 }
 
 void reach_control(struct gate *g, const struct ctl_msg *m)
 {
     struct ctl_msg done = {.type = CTL_REACH_DONE};
 
-    if (m->type == CTL_REACH_BEGIN) {
+    if (m->type == CTL_REACH_BEGIN)
         begin(g, m);
-    } else {
-        nflog_flush(g);
-        if (reach.on && gate_now() >= reach.deadline)
-            reach.expired = 1;
-        reach.on = 0;
-        sinks_close(g);
-        tell_seen(g);
-        memset(reach.seen, 0, sizeof(reach.seen));
-    }
+    else if (m->type == CTL_REACH_TIGHT)
+        tighten(g);
+    else
+        done.tx = end(g, m->tx);
     done.count = reach.expired != 0;
     if (gate_tell(g, &done) < 0)
         g->quit = 1;

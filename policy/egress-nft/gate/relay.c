@@ -67,6 +67,10 @@ static void tell_end(struct gate *g, struct flow *f, uint32_t reason)
 
     if (f->told) {
         flow_tell(g, f, CTL_FLOW, reason);
+        g->attempt = f->sport;
+        if (reason == REASON_POLICY_CHANGED)
+            reach_refused(g);
+        g->attempt = 0;
     } else if (reason != REASON_NONE) {
         fill(f, &m);
         g->attempt = f->sport;
@@ -437,7 +441,7 @@ static int still_allowed(struct gate *g, struct flow *f)
     const struct policy_rule *r;
     const struct policy_entry *e;
 
-    if (f->sport && !f->rule[0]) /* a twin */
+    if (f->sport && reach_twin(g, f->sport))
         return 1;
     if (!f->name) {
         if (relay_check(g, f->asked, f->port, &e) != REASON_NONE)
@@ -454,14 +458,14 @@ static int still_allowed(struct gate *g, struct flow *f)
     return 1;
 }
 
-uint64_t relay_judge(struct gate *g)
+uint64_t relay_judge(struct gate *g, int held)
 {
     struct flow *f, *next;
     uint64_t killed = 0;
 
     for (f = g->flows; f; f = next) {
         next = f->next;
-        if (still_allowed(g, f))
+        if ((held && !reach_held(g, f->sport)) || still_allowed(g, f))
             continue;
         flow_end(g, f, 1, REASON_POLICY_CHANGED);
         killed++;

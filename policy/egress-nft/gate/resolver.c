@@ -332,7 +332,7 @@ void dns_udp_ready(struct gate *g, struct watch *w, uint32_t ready)
         to = asked_address(&m);
         from.dst = ntohl(to.sin_addr.s_addr);
         from.sport = ntohs(from.from.sin_port);
-        len = reach_udp(g, from.sport, ntohs(to.sin_port), buf, (size_t)n, out);
+        len = reach_udp(g, from.sport, from.dst, ntohs(to.sin_port), buf, (size_t)n, out);
         if (len < 0)
             question(g, &from, buf, (size_t)n);
         else if (len > 0 && ntohl(from.from.sin_addr.s_addr) == slot_cell(g->slot))

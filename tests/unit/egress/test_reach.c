@@ -11,6 +11,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,6 +28,7 @@
 #define NONCE "abcdefghijkl"
 #define JUDGED 21000
 #define TWIN 22000
+#define HELD (TWIN + 100)
 
 struct attempt {
     const char *addr;
@@ -74,25 +76,30 @@ static int begin(void *cell, uint32_t timeout_ms)
                             .port_hi = JUDGED + 99,
                             .twin_lo = TWIN,
                             .twin_hi = TWIN + 99,
+                            .held_lo = HELD,
+                            .held_hi = HELD + 9,
                             .timeout_ms = timeout_ms};
 
     return world.ops->reach_begin(cell, &r, NULL);
 }
 
-static struct cella_reach_seen judged[100], twin[100];
+static struct cella_reach_seen judged[100], twin[100], held[10];
 
 static void collect(void *ctx, const struct cella_reach_seen *s)
 {
     (void)ctx;
     assert_true((s->port >= JUDGED && s->port < JUDGED + 100) ||
-                (s->port >= TWIN && s->port < TWIN + 100));
-    *(s->port < TWIN ? &judged[s->port - JUDGED] : &twin[s->port - TWIN]) = *s;
+                (s->port >= TWIN && s->port < HELD + 10));
+    *(s->port < TWIN   ? &judged[s->port - JUDGED]
+      : s->port < HELD ? &twin[s->port - TWIN]
+                       : &held[s->port - HELD]) = *s;
 }
 
 static int end(void *cell)
 {
     memset(judged, 0, sizeof(judged));
     memset(twin, 0, sizeof(twin));
+    memset(held, 0, sizeof(held));
     return world.ops->reach_end(cell, NULL, collect, NULL);
 }
 
@@ -119,7 +126,7 @@ static void test_sink(void **state)
     assert_int_equal(try("203.0.113.10", 81, TWIN + 2, SOCK_STREAM, SAID), 0);
     assert_int_equal(try("169.254.169.254", 80, TWIN + 3, SOCK_STREAM, SAID), 0);
     assert_int_equal(try("203.0.113.10", 53, TWIN + 5, SOCK_STREAM, SAID), 0);
-    assert_int_equal(try("203.0.113.10", 9999, TWIN + 4, SOCK_DGRAM, SAID), 253);
+    assert_int_equal(try("203.0.113.10", 9999, TWIN + 4, SOCK_DGRAM, SAID), 0);
     /* others go on as always */
     assert_int_equal(try("203.0.113.10", 80, 30000, SOCK_STREAM, SAID), 0);
     assert_int_equal(try("203.0.113.10", 81, 30000, SOCK_STREAM, SAID), ECONNREFUSED);
@@ -141,6 +148,76 @@ static void test_sink(void **state)
     assert_int_equal(try("203.0.113.10", 80, JUDGED + 6, SOCK_STREAM, SAID), 0);
     assert_int_equal(world.sinks->conns, conns + 2);
     assert_int_equal(end(cell), -EPROTO);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+/* A connection of the cell from this source port, on which `data` was said and heard. */
+static int held_open(const char *addr, int port, int sport)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons((uint16_t)sport)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct timeval limit = {1, 0};
+    char buf[16];
+    int fd;
+
+    inet_pton(AF_INET, addr, &to.sin_addr);
+    assert_int_equal(setns(world.cell_ns[0], CLONE_NEWNET), 0);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(setns(world.host_ns, CLONE_NEWNET), 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    assert_int_equal(send(fd, "first", 5, MSG_NOSIGNAL), 5);
+    assert_int_equal(recv(fd, buf, sizeof(buf), 0), 5);
+    return fd;
+}
+
+/* errno of saying more, and hearing it; 0: it came back. */
+static int held_say(int fd)
+{
+    char buf[64];
+    ssize_t n = send(fd, SAID, strlen(SAID), MSG_NOSIGNAL);
+
+    if (n > 0)
+        n = recv(fd, buf, sizeof(buf), 0);
+    return n == (ssize_t)strlen(SAID) ? 0 : n < 0 ? errno : 254;
+}
+
+/* What was open under a looser policy, which was one of the measurement alone, meets the policy in force. */
+static void test_tighten(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, POLICY, &at);
+    int conns = world.sinks->conns, denied, allowed, own, other;
+
+    (void)state;
+    assert_int_equal(world.ops->reach_tighten(cell, NULL), -EPROTO);
+    own = held_open("203.0.113.10", 80, 30001);
+    assert_int_equal(begin(cell, 5000), 0);
+    denied = held_open("203.0.113.10", 81, HELD);
+    allowed = held_open("203.0.113.10", 80, HELD + 1);
+    other = held_open("169.254.169.254", 80, TWIN);
+    /* a policy of the cell is not looser for it: not for its other ports */
+    assert_int_equal(try("203.0.113.10", 81, 30000, SOCK_STREAM, SAID), ECONNREFUSED);
+    assert_int_equal(world.ops->reach_tighten(cell, NULL), 0);
+    assert_int_equal(held_say(denied), ECONNRESET);
+    assert_int_equal(held_say(allowed), 0);
+    assert_int_equal(held_say(other), 0); /* a twin is not tightened */
+    assert_int_equal(held_say(own), 0);
+    /* and the ports are judged like any other */
+    assert_int_equal(try("203.0.113.10", 81, HELD + 2, SOCK_STREAM, SAID), ECONNREFUSED);
+    assert_int_equal(try("203.0.113.10", 9999, HELD + 3, SOCK_DGRAM, SAID), EHOSTUNREACH);
+    assert_int_equal(world.sinks->conns, conns + 1); /* `own` */
+    assert_int_equal(end(cell), 0);
+    assert_int_equal(held[0].bytes, 0);
+    assert_int_equal(held[0].carried, 1);
+    assert_true(held[0].refused && held[2].refused && held[3].refused);
+    assert_int_equal(held[1].bytes, strlen("first") + strlen(SAID));
+    close(denied);
+    close(allowed);
+    close(other);
+    close(own);
     world.ops->detach(cell);
     forget_events();
 }
@@ -211,6 +288,11 @@ static void test_bad_requests(void **state)
     r.timeout_ms = 0;
     assert_int_equal(world.ops->reach_begin(cell, &r, NULL), -EINVAL);
     r.timeout_ms = 1000;
+    r.held_lo = r.held_hi = 1300; /* not where the twins end */
+    assert_int_equal(world.ops->reach_begin(cell, &r, NULL), -EINVAL);
+    r.held_lo = 1201;
+    assert_int_equal(world.ops->reach_begin(cell, &r, NULL), -EINVAL); /* too many */
+    r.held_lo = r.held_hi = 0;
     r.port_hi = 70000;
     assert_int_equal(world.ops->reach_begin(cell, &r, NULL), -EINVAL);
     world.ops->detach(cell);
@@ -221,7 +303,7 @@ static void test_bad_requests(void **state)
 static struct {
     char id[64];
     uint32_t expected;
-} rows[512];
+} rows[2048];
 static size_t n_rows;
 
 static void keep(void *ctx, const struct cella_reach_row *r)
@@ -271,6 +353,13 @@ static void test_expect(void **state)
            "\"layer\":\"raw\"}]}");
     assert_int_equal(expected("deny-rule.", CELLA_REACH_DENY), 2); /* TCP and UDP */
     assert_int_equal(expected("tcp.80", CELLA_REACH_DENY), 1);
+    assert_int_equal(expected("tighten.kept", CELLA_REACH_ALLOW), 1);
+    assert_int_equal(expected("tighten.denied", CELLA_REACH_DENY), 2);
+    expect("{\"version\":1,\"allow\":[{\"id\":\"a\",\"host\":\"*.example.com\",\"ports\":[443]}],"
+           "\"deny\":[{\"id\":\"d\",\"host\":\"bad.example.com\"}]}");
+    assert_int_equal(expected("names.", CELLA_REACH_ALLOW), 2);
+    assert_true(expected("names.", CELLA_REACH_DENY) >= 9);
+    assert_int_equal(expected("rest.", CELLA_REACH_ALLOW), 0);
 }
 
 static int up(void **state)
@@ -292,7 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sink),           cmocka_unit_test(test_no_account),
         cmocka_unit_test(test_ends_by_itself), cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_expect),
+        cmocka_unit_test(test_expect),         cmocka_unit_test(test_tighten),
     };
 
     return cmocka_run_group_tests(tests, up, down);
