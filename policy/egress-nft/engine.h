@@ -21,6 +21,10 @@
  * has no http rule for (name, port), when the cell goes, and when the engine's socket closes; it
  * learns the end of a flow from ENGINE_END only. The engine ends flows and streams for everything
  * finer (method, path, secret).
+ *
+ * Limits are the gate's: in a limited direction the engine moves what it was allowed and asks for more when it has
+ * something to move. What it moves beyond (a TLS record is read whole) is charged when told, and missing from the next
+ * grant.
  */
 #ifndef CELLA_EGRESS_ENGINE_H
 #define CELLA_EGRESS_ENGINE_H
@@ -31,10 +35,13 @@ enum engine_type {
     ENGINE_FLOW = 1, /* gate: fds {cell, upstream}; both connected, non-blocking */
     ENGINE_PROGRESS, /* engine: id, tx, rx totals so far; at most one a second per flow */
     ENGINE_END,      /* engine: id, tx, rx totals, reason; it has closed both descriptors */
+    ENGINE_WANT, /* engine: id, tx, rx totals, limited = directions in which bytes wait that it may not move */
+    ENGINE_MAY, /* gate: id; tx, rx: totals it may have moved; UINT64_MAX = no limit */
     ENGINE_TYPES
 };
 
 #define ENGINE_NAME_MAX 253
+enum { ENGINE_TX = 1, ENGINE_RX = 2 }; /* from the cell, to the cell */
 
 /* Descriptors of the engine across exec, besides FD_CTL and FD_POLICY of ctl.h: its end of the flows
    socket, a PEM file of further authorities for upstreams (absent: none), and a memory file, empty for the
@@ -75,7 +82,8 @@ struct engine_msg {
     /* FLOW: 1: `cella reach` looks; upstream is the gate's sink, and only without TLS, so no secret can
        go there: none is sent in the clear */
     uint32_t measured;
-    uint32_t reserved;
+    /* FLOW: directions in which nothing may move before ENGINE_MAY. The handshake's bytes count, and go. */
+    uint32_t limited;
     uint64_t tx, rx; /* bytes from and to the cell, as on its connection */
     char rule[64];   /* the first http rule that allows (name, port); the last one used on END */
     char name[ENGINE_NAME_MAX + 1];

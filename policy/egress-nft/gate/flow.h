@@ -28,6 +28,8 @@ struct lane {
     int tx; /* 1: from the cell */
     int eof, done;
     int paused; /* until there are tokens */
+    uint64_t
+        charged; /* FLOW_ENGINE: bytes counted against the limits; what it may move when it is limited */
 };
 
 struct flow {
@@ -74,10 +76,17 @@ uint32_t flight_name(struct gate *g, struct flow *f, const struct policy_rule **
 /* -errno: broken; -EDQUOT: a limit. */
 int lanes_pump(struct gate *g, struct flow *f);
 void lane_drop(struct gate *g, struct lane *l);
+void lane_pause(struct gate *g, struct lane *l, int on);
 
 /* ---- handover.c ---- */
 int engine_here(const struct gate *g);
 /* 0, or -errno: it did not take the flow. */
 int engine_give(struct gate *g, const struct flow *f);
+/* FLOW_ENGINE: grants what it waits for, as far as there are tokens. The flow may be gone afterwards. */
+void engine_grant(struct gate *g, struct flow *f);
+/* Its limits may be others now. */
+void engine_relimit(struct gate *g, struct flow *f);
+/* At its end: what was granted and not moved. */
+void engine_refund(struct gate *g, struct flow *f);
 
 #endif

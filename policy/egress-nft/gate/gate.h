@@ -202,6 +202,9 @@ void limits_move(struct gate *g, struct flow_limits *l, const char *rule,
 /* Bytes that may be read now in this direction, at most `want`. 0: wait for tokens; -1: no more. */
 long limits_budget(struct gate *g, const struct flow_limits *l, int tx, size_t want);
 void limits_spend(struct gate *g, const struct flow_limits *l, int tx, size_t n);
+void limits_refund(struct gate *g, const struct flow_limits *l, int tx, size_t n);
+/* 1: bytes in this direction are limited at all. */
+int limits_any(const struct gate *g, const struct flow_limits *l, int tx);
 
 /* ---- dns.c ---- */
 #define DNS_MSG_MAX 1232u

@@ -7,8 +7,8 @@
  *
  * The gate keeps its own descriptors of both ends: it stays the one who ends a flow when the
  * policy, the cell or the engine itself goes. The engine parses hostile bytes, so its messages are
- * checked: a number that is not a flow of its, or totals that run backwards, end the engine. One
- * thread.
+ * checked: a number that is not a flow of its, or totals that run backwards, end the engine. Where bytes are limited
+ * it gets them in portions, charged beforehand: the rules' accounts are here, for spliced flows too. One thread.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,6 +19,9 @@
 
 #include "../engine.h"
 #include "flow.h"
+
+#define GRANT_MAX 65536 /* bytes at a time */
+#define GRANT_MIN 1024
 
 int engine_here(const struct gate *g)
 {
@@ -51,26 +54,107 @@ static struct flow *flow_of(const struct gate *g, uint32_t id)
     return NULL;
 }
 
+/* ------------------------------------------------------------------ limits */
+
+static struct lane *lane_of(struct flow *f, int tx)
+{
+    return tx ? &f->tx : &f->rx;
+}
+
+/* What the engine moved counts, as far as it was not granted before. */
+static void charge(struct gate *g, struct flow *f, int tx, uint64_t moved)
+{
+    struct lane *l = lane_of(f, tx);
+
+    if (moved > l->charged) {
+        limits_spend(g, &f->limits, tx, moved - l->charged);
+        l->charged = moved;
+    }
+    l->moved = moved;
+}
+
+void engine_refund(struct gate *g, struct flow *f)
+{
+    int tx;
+
+    for (tx = 0; f->state == FLOW_ENGINE && tx < 2; tx++) {
+        struct lane *l = lane_of(f, tx);
+        if (l->charged > l->moved)
+            limits_refund(g, &f->limits, tx, l->charged - l->moved);
+        l->charged = l->moved;
+    }
+}
+
+static int send_may(const struct gate *g, struct flow *f)
+{
+    struct engine_msg m = {.type = ENGINE_MAY,
+                           .id = f->id,
+                           .tx = limits_any(g, &f->limits, 1) ? f->tx.charged : UINT64_MAX,
+                           .rx = limits_any(g, &f->limits, 0) ? f->rx.charged : UINT64_MAX};
+
+    return send(g->engine.fd, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* A quarter of what is left at most: others may want some, and what lies here idle is nobody's. */
+static long portion(struct gate *g, const struct flow *f, int tx)
+{
+    long left = limits_budget(g, &f->limits, tx, 4 * GRANT_MAX);
+
+    return left > 4 * GRANT_MIN ? left / 4 : left > GRANT_MIN ? GRANT_MIN : left;
+}
+
+void engine_grant(struct gate *g, struct flow *f)
+{
+    int tx, granted = 0;
+
+    for (tx = 0; tx < 2; tx++) {
+        struct lane *l = lane_of(f, tx);
+        long n = l->paused ? portion(g, f, tx) : 0;
+        if (n < 0) {
+            flow_end(g, f, 1, REASON_LIMIT);
+            return;
+        }
+        if (n == 0)
+            continue;
+        limits_spend(g, &f->limits, tx, (size_t)n);
+        l->charged += (uint64_t)n;
+        lane_pause(g, l, 0);
+        granted |= 1 << tx;
+    }
+    if (granted && send_may(g, f) < 0)
+        for (tx = 0; tx < 2; tx++) /* it does not read; again with the next tokens */
+            lane_pause(g, lane_of(f, tx), granted >> tx & 1);
+}
+
+void engine_relimit(struct gate *g, struct flow *f)
+{
+    if (f->state == FLOW_ENGINE && send_may(g, f) < 0)
+        flow_end(g, f, 1, REASON_POLICY_CHANGED); /* it would go on under the old ones */
+}
+
+/* ---------------------------------------------------------------- messages */
+
 /* -1: it cannot be true. */
 static int engine_message(struct gate *g, const struct engine_msg *m)
 {
     struct flow *f = flow_of(g, m->id);
 
-    if ((m->type != ENGINE_PROGRESS && m->type != ENGINE_END) || m->reason >= REASONS ||
-        m->reset > 1)
+    if ((m->type != ENGINE_PROGRESS && m->type != ENGINE_END && m->type != ENGINE_WANT) ||
+        m->reason >= REASONS || m->reset > 1 || m->limited > (ENGINE_TX | ENGINE_RX))
         return -1;
     if (!f) /* ended by the gate meanwhile */
         return 0;
     if (m->tx < f->tx.moved || m->rx < f->rx.moved || m->tx >> 60 || m->rx >> 60)
         return -1;
-    limits_spend(g, &f->limits, 1, m->tx - f->tx.moved);
-    limits_spend(g, &f->limits, 0, m->rx - f->rx.moved);
-    f->tx.moved = m->tx;
-    f->rx.moved = m->rx;
-    if (m->type == ENGINE_END)
+    charge(g, f, 1, m->tx);
+    charge(g, f, 0, m->rx);
+    if (m->type == ENGINE_END) {
         flow_end(g, f, m->reset || m->reason != REASON_NONE, m->reason);
-    else if (limits_budget(g, &f->limits, 1, 1) < 0 || limits_budget(g, &f->limits, 0, 1) < 0)
-        flow_end(g, f, 1, REASON_LIMIT);
+    } else if (m->type == ENGINE_WANT) {
+        lane_pause(g, &f->tx, f->tx.paused || m->limited & ENGINE_TX);
+        lane_pause(g, &f->rx, f->rx.paused || m->limited & ENGINE_RX);
+        engine_grant(g, f);
+    }
     return 0;
 }
 
@@ -108,7 +192,9 @@ int engine_give(struct gate *g, const struct flow *f)
                            .dst = f->dst,
                            .port = f->port,
                            .tls = f->tls,
-                           .measured = f->sport != 0};
+                           .measured = f->sport != 0,
+                           .limited = (limits_any(g, &f->limits, 1) ? ENGINE_TX : 0u) |
+                                      (limits_any(g, &f->limits, 0) ? ENGINE_RX : 0u)};
     union {
         char bytes[CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr align;

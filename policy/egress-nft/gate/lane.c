@@ -53,7 +53,7 @@ static void pipe_give(struct pipes *p, int empty)
     p->fd[0] = p->fd[1] = -1;
 }
 
-static void pause_lane(struct gate *g, struct lane *l, int on)
+void lane_pause(struct gate *g, struct lane *l, int on)
 {
     if (l->paused == on)
         return;
@@ -63,7 +63,7 @@ static void pause_lane(struct gate *g, struct lane *l, int on)
 
 void lane_drop(struct gate *g, struct lane *l)
 {
-    pause_lane(g, l, 0);
+    lane_pause(g, l, 0);
     pipe_give(&l->pipe, !l->held);
 }
 
@@ -87,7 +87,7 @@ static int lane_fill(struct gate *g, struct flow *f, struct lane *l, int from)
     long room = limits_budget(g, &f->limits, l->tx, PIPE_BYTES);
     ssize_t n;
 
-    pause_lane(g, l, room == 0);
+    lane_pause(g, l, room == 0);
     if (room < 0)
         return at_limit(l, from);
     if (room == 0)

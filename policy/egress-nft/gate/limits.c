@@ -22,7 +22,8 @@
 #define BURST_MIN 1500u
 
 struct bucket {
-    uint64_t tokens, at;
+    int64_t tokens; /* below 0: moved before it was counted */
+    uint64_t at;
 };
 
 struct use {
@@ -90,16 +91,15 @@ static uint64_t burst(uint64_t bps)
 
 static uint64_t tokens(struct bucket *b, uint64_t bps)
 {
-    uint64_t now = gate_now(), most = burst(bps), passed = now - b->at;
+    uint64_t now = gate_now();
+    double most = (double)burst(bps),
+           have = (double)b->tokens + (double)(now - b->at) * (double)bps / 1e9;
 
-    if (!b->at || passed > 1000000000u)
-        b->tokens = most;
-    else
-        b->tokens += (uint64_t)((double)passed * (double)bps / 1e9);
-    if (b->tokens > most)
-        b->tokens = most;
+    if (!b->at || have > most)
+        have = most;
+    b->tokens = (int64_t)have;
     b->at = now;
-    return b->tokens;
+    return b->tokens > 0 ? (uint64_t)b->tokens : 0;
 }
 
 static long budget(struct use *u, const struct policy_limits *l, int tx, size_t want)
@@ -128,7 +128,7 @@ long limits_budget(struct gate *g, const struct flow_limits *l, int tx, size_t w
 static void spend(struct use *u, int tx, size_t n)
 {
     u->kept->bytes[tx] += n;
-    u->bucket[tx].tokens -= u->bucket[tx].tokens < n ? u->bucket[tx].tokens : n;
+    u->bucket[tx].tokens -= (int64_t)n;
 }
 
 void limits_spend(struct gate *g, const struct flow_limits *l, int tx, size_t n)
@@ -136,6 +136,27 @@ void limits_spend(struct gate *g, const struct flow_limits *l, int tx, size_t n)
     if (l->rule)
         spend(l->rule, tx, n);
     spend(g->uses, tx, n);
+}
+
+static void refund(struct use *u, int tx, size_t n)
+{
+    u->kept->bytes[tx] -= n < u->kept->bytes[tx] ? n : u->kept->bytes[tx];
+    u->bucket[tx].tokens += (int64_t)n;
+}
+
+void limits_refund(struct gate *g, const struct flow_limits *l, int tx, size_t n)
+{
+    if (l->rule)
+        refund(l->rule, tx, n);
+    refund(g->uses, tx, n);
+}
+
+int limits_any(const struct gate *g, const struct flow_limits *l, int tx)
+{
+    const struct policy_limits *all = &g->table.head.limits, *of = &l->of_rule;
+
+    return tx ? (all->tx_bytes || all->tx_bps || of->tx_bytes || of->tx_bps)
+              : (all->rx_bytes || all->rx_bps || of->rx_bytes || of->rx_bps);
 }
 
 int limits_open(struct gate *g, struct flow_limits *l, const char *rule,

@@ -140,6 +140,7 @@ void flow_end(struct gate *g, struct flow *f, int hard, uint32_t reason)
     g->n_flows--;
     if (f->state == FLOW_RESOLVE)
         upstream_cancel(f);
+    engine_refund(g, f);
     tell_end(g, f, reason);
     watch_del(g, &f->cell);
     watch_del(g, &f->up);
@@ -432,6 +433,8 @@ void relay_resume(struct gate *g)
         next = f->next;
         if (f->state == FLOW_OPEN && (f->tx.paused || f->rx.paused))
             flow_pump(g, f);
+        else if (f->state == FLOW_ENGINE && (f->tx.paused || f->rx.paused))
+            engine_grant(g, f);
     }
 }
 
@@ -465,8 +468,12 @@ uint64_t relay_judge(struct gate *g, int held)
 
     for (f = g->flows; f; f = next) {
         next = f->next;
-        if ((held && !reach_held(g, f->sport)) || still_allowed(g, f))
+        if (held && !reach_held(g, f->sport))
             continue;
+        if (still_allowed(g, f)) {
+            engine_relimit(g, f);
+            continue;
+        }
         flow_end(g, f, 1, REASON_POLICY_CHANGED);
         killed++;
     }

@@ -33,6 +33,7 @@ static void tell_gate(struct flow *f, uint32_t type, uint32_t reason, int reset)
                            .tls = (uint16_t)f->tls,
                            .reason = reason,
                            .reset = (uint32_t)reset,
+                           .limited = (uint32_t)f->cell.starved,
                            .tx = side_read_total(&f->cell),
                            .rx = side_written_total(&f->cell)};
 
@@ -197,10 +198,35 @@ static int finished(const struct flow *f)
     return f->phase == PHASE_H2 && h2_done(f);
 }
 
+/* Once for each direction, until the gate has answered. */
+static void ask(struct flow *f)
+{
+    if (!(f->cell.starved & ~f->asked))
+        return;
+    f->asked |= f->cell.starved;
+    tell_gate(f, ENGINE_WANT, REASON_NONE, 0);
+}
+
+void flow_may(struct engine *e, const struct engine_msg *m)
+{
+    struct flow *f;
+
+    for (f = e->list; f && f->id != m->id; f = f->next)
+        ;
+    if (!f)
+        return;
+    f->cell.may_read = m->tx;
+    f->cell.may_write = m->rx;
+    f->asked = f->cell.starved = 0;
+    flow_pump(f);
+}
+
 static void arm(struct flow *f)
 {
     struct engine *e = f->e;
     int shaking = f->phase <= PHASE_CELL;
+
+    ask(f);
 
     side_arm(e, &f->cell,
              shaking ? f->phase != PHASE_UP && f->cell.wants_more
@@ -333,6 +359,9 @@ void flow_new(struct engine *e, const struct engine_msg *m, int own_cell, int ow
     f->port = m->port;
     f->tls = m->tls != 0;
     f->measured = m->measured != 0;
+    f->cell.may_read = m->limited & ENGINE_TX ? 0 : UINT64_MAX;
+    f->cell.may_write = m->limited & ENGINE_RX ? 0 : UINT64_MAX;
+    f->up.may_read = f->up.may_write = UINT64_MAX;
     f->phase = f->tls ? PHASE_HELLO : PHASE_H1;
     f->deadline = f->tls ? engine_now() + HANDSHAKE_NS : 0;
     f->cell.w = (struct watch){.fn = ready, .flow = f, .fd = own_cell};

@@ -63,11 +63,13 @@ struct side {
     uint64_t plain_read, plain_written;
     SSL *ssl;
     struct bytes in, out;
-    int eof;         /* the peer said that nothing more comes */
-    int fin;         /* to be closed for writing once `out` is empty */
-    int fin_sent;    /* and it is */
-    int wants_write; /* TLS needs the socket writable to go on */
-    int wants_more;  /* the last read ended for want of bytes, not of room */
+    int eof;                      /* the peer said that nothing more comes */
+    int fin;                      /* to be closed for writing once `out` is empty */
+    int fin_sent;                 /* and it is */
+    int wants_write;              /* TLS needs the socket writable to go on */
+    int wants_more;               /* the last read ended for want of bytes, not of room */
+    int starved;                  /* ENGINE_TX, ENGINE_RX: bytes wait that may not be moved */
+    uint64_t may_read, may_write; /* totals on the wire */
 };
 
 enum phase {
@@ -108,6 +110,7 @@ struct flow {
     uint32_t id, dst;
     uint16_t port;
     int tls, dead, queued, measured;
+    int asked; /* ENGINE_TX, ENGINE_RX: the gate was asked for more */
     enum phase phase;
     uint32_t refused; /* enum ctl_reason: every request gets this answer */
     int hello_seen, hello_bad;
@@ -190,6 +193,8 @@ const struct secret *secret_find(const struct engine *e, const char *name);
 void flow_new(struct engine *e, const struct engine_msg *m, int own_cell, int own_up);
 void flow_end(struct flow *f, int hard, uint32_t reason);
 void flow_pump(struct flow *f);
+/* The gate allows more, or less. */
+void flow_may(struct engine *e, const struct engine_msg *m);
 void flow_closing(struct flow *f); /* PHASE_CLOSING; the upstream is let go */
 void flow_tick(struct engine *e);
 void flow_reap(struct engine *e);

@@ -282,6 +282,10 @@ static void flows_ready(struct engine *e, struct watch *w, uint32_t ready)
         ssize_t got = receive(w->fd, &m, sizeof(m), fd, 2, &n);
         if (got == -EAGAIN)
             return;
+        if (got == (ssize_t)sizeof(m) && n == 0 && m.type == ENGINE_MAY) {
+            flow_may(e, &m);
+            continue;
+        }
         if (!flow_msg_valid(&m, got, n)) {
             e->quit = 1; /* the gate is gone, or is not the gate */
             return;

@@ -162,6 +162,23 @@ static long tls_read(struct side *s, char *p, size_t n)
     return r == 1 ? (long)got : tls_failed(s, r);
 }
 
+/* Bytes that may be read now; an end may always. */
+static size_t readable(struct side *s, size_t n)
+{
+    uint64_t read = side_read_total(s);
+    char c;
+
+    s->starved &= ~ENGINE_TX;
+    if (s->may_read == UINT64_MAX)
+        return n;
+    if (read < s->may_read)
+        return n < s->may_read - read ? n : (size_t)(s->may_read - read);
+    if (!(s->ssl && SSL_has_pending(s->ssl)) && recv(s->w.fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        return 1; /* nothing there, an end, or an error: reading moves no byte */
+    s->starved |= ENGINE_TX;
+    return 0;
+}
+
 long side_fill(struct side *s, size_t room)
 {
     size_t n = room > s->in.len ? room - s->in.len : 0;
@@ -172,6 +189,9 @@ long side_fill(struct side *s, size_t room)
         return 0;
     if (n > IN_MAX)
         n = IN_MAX;
+    n = readable(s, n);
+    if (!n)
+        return 0;
     if (bytes_room(&s->in, n) < 0)
         return -ENOMEM;
     got = s->ssl ? tls_read(s, s->in.p + s->in.off + s->in.len, n)
@@ -187,21 +207,36 @@ long side_fill(struct side *s, size_t room)
 
 /* ---------------------------------------------------------------- writing */
 
+static size_t writable(struct side *s)
+{
+    uint64_t written = side_written_total(s);
+
+    s->starved &= ~ENGINE_RX;
+    if (s->may_write == UINT64_MAX || s->may_write > written + s->out.len)
+        return s->out.len;
+    if (s->may_write > written)
+        return (size_t)(s->may_write - written);
+    s->starved |= ENGINE_RX;
+    return 0;
+}
+
 static long write_some(struct side *s)
 {
-    size_t sent = 0;
+    size_t sent = 0, most = writable(s);
     ssize_t n;
     int r;
 
+    if (!most)
+        return 0;
     if (!s->ssl) {
-        n = send(s->w.fd, bytes_at(&s->out), s->out.len, MSG_NOSIGNAL);
+        n = send(s->w.fd, bytes_at(&s->out), most, MSG_NOSIGNAL);
         if (n < 0)
             return errno == EAGAIN || errno == EINTR ? 0 : -errno;
         s->plain_written += (uint64_t)n;
         return n;
     }
     ERR_clear_error();
-    r = SSL_write_ex(s->ssl, bytes_at(&s->out), s->out.len, &sent);
+    r = SSL_write_ex(s->ssl, bytes_at(&s->out), most, &sent);
     return r == 1 ? (long)sent : tls_failed(s, r);
 }
 
@@ -250,9 +285,9 @@ void side_arm(struct engine *e, struct side *s, int reading)
 
     if (s->w.fd < 0)
         return;
-    if (reading && !s->eof)
+    if (reading && !s->eof && !(s->starved & ENGINE_TX))
         want |= EPOLLIN;
-    if (s->out.len || s->wants_write || (s->fin && !s->fin_sent))
+    if ((s->out.len && !(s->starved & ENGINE_RX)) || s->wants_write || (s->fin && !s->fin_sent))
         want |= EPOLLOUT;
     if (want)
         watch_set(e, &s->w, want);
