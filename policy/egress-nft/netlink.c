@@ -22,6 +22,9 @@
 #include "setup.h"
 
 #define WAIT_UP_NS 2000000000u
+#define GSO_IPV4_MAX_SIZE 63 /* IFLA_*; younger than the headers of Debian 12 */
+#define GRO_IPV4_MAX_SIZE 64
+#define LINK_GSO (192u * 1024)
 
 unsigned if_nametoindex(const char *name); /* <net/if.h> and <linux/if.h> exclude each other */
 
@@ -86,6 +89,16 @@ static int request_run(struct request *q, const char *what, struct cella_error *
     return r;
 }
 
+/* Packets of up to this size between the two ends, where the kernel can (6.3); older ones skip what they do not
+   know. The MTU stays what it is: it is what the cell's datagrams see. */
+static void put_end(struct request *q, const struct link_end *e)
+{
+    mnl_attr_put_strz(q->h, IFLA_IFNAME, e->name);
+    mnl_attr_put(q->h, IFLA_ADDRESS, 6, e->mac);
+    mnl_attr_put_u32(q->h, GSO_IPV4_MAX_SIZE, LINK_GSO);
+    mnl_attr_put_u32(q->h, GRO_IPV4_MAX_SIZE, LINK_GSO);
+}
+
 int net_veth(const struct link_end *near, const struct link_end *far, int peer_ns,
              struct cella_error *err)
 {
@@ -94,16 +107,14 @@ int net_veth(const struct link_end *near, const struct link_end *far, int peer_n
     struct ifinfomsg *peer_head;
 
     request_init(&q, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, sizeof(struct ifinfomsg));
-    mnl_attr_put_strz(q.h, IFLA_IFNAME, near->name);
-    mnl_attr_put(q.h, IFLA_ADDRESS, 6, near->mac);
+    put_end(&q, near);
     info = mnl_attr_nest_start(q.h, IFLA_LINKINFO);
     mnl_attr_put_strz(q.h, IFLA_INFO_KIND, "veth");
     data = mnl_attr_nest_start(q.h, IFLA_INFO_DATA);
     peer = mnl_attr_nest_start(q.h, VETH_INFO_PEER);
     peer_head = mnl_nlmsg_put_extra_header(q.h, sizeof(*peer_head));
     (void)peer_head; /* zeroed */
-    mnl_attr_put_strz(q.h, IFLA_IFNAME, far->name);
-    mnl_attr_put(q.h, IFLA_ADDRESS, 6, far->mac);
+    put_end(&q, far);
     mnl_attr_put_u32(q.h, IFLA_NET_NS_FD, (uint32_t)peer_ns);
     mnl_attr_nest_end(q.h, peer);
     mnl_attr_nest_end(q.h, data);

@@ -180,6 +180,8 @@ static int make_cell_end(const struct link_end *cell, uint32_t gateway, struct c
 
     if (r == 0)
         r = harden(err);
+    if (r == 0) /* as the gate's end, and for the same reason (sockets.c) */
+        r = knob("ipv4/tcp_congestion_control", GATE_CONGESTION, err);
     if (r == 0)
         r = net_lo_up(err);
     if (r == 0)

@@ -10,6 +10,7 @@
 #include "util.h"
 
 #define HOST_ADDRS_MAX 1024
+#define GATE_CONGESTION "reno" /* of both ends of the cell's link; every kernel has it */
 
 struct host_addrs {
     uint32_t addr[HOST_ADDRS_MAX];

@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <libmnl/libmnl.h>
@@ -19,6 +20,21 @@
 #include <linux/netfilter/nfnetlink_log.h>
 
 #include "setup.h"
+
+#define CELL_BUFFER (1024 * 1024) /* the kernel doubles it */
+
+/* What is accepted inherits it. The link to the cell loses nothing and has no queue to share, so pacing (the
+   host may have chosen BBR) is only timers; and what the gate holds for a cell is bounded here, not by how large
+   the host lets buffers grow. */
+static void local_link(int fd)
+{
+    int room = CELL_BUFFER;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, GATE_CONGESTION,
+               (socklen_t)(sizeof(GATE_CONGESTION) - 1));
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room));
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
+}
 
 int gate_listener(uint16_t port, int type, int *ret_fd, struct cella_error *err)
 {
@@ -35,6 +51,8 @@ int gate_listener(uint16_t port, int type, int *ret_fd, struct cella_error *err)
                                setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buf, sizeof(buf)) < 0))
         return fail(err, -errno, "the gate's DNS socket cannot see destinations: %s",
                     strerror(errno));
+    if (type == SOCK_STREAM)
+        local_link(fd);
     if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
         (type == SOCK_STREAM && listen(fd, 128) < 0))
         return fail(err, -errno, "the gate cannot listen on port %u: %s", port, strerror(errno));

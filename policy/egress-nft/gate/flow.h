@@ -17,7 +17,7 @@ enum flow_state {
 
 struct pipes {
     int fd[2];
-    int large;
+    unsigned class;
 };
 
 /* Bytes of one direction, on their way from one side to the other. */

@@ -104,6 +104,10 @@ uint64_t relay_judge(struct gate *g, int held);
 void relay_progress(struct gate *g);
 void relay_end_all(struct gate *g);
 
+/* ---- lane.c ---- */
+int lanes_keep(void);  /* 1: empty pipes are kept, and lanes_tick() wants to be called */
+void lanes_tick(void); /* closes those nobody used since the last call */
+
 /* ---- handover.c ---- */
 /* Takes own_fd; -1: no engine any more. */
 void engine_set(struct gate *g, int own_fd);

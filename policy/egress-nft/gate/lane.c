@@ -5,8 +5,9 @@
  * lane - bytes of a flow, by splice through a pipe per direction, never into this process.
  *
  * A direction reads only when its pipe is empty and its rule has bytes and tokens left, so a slow
- * reader holds at most one pipe and two socket buffers, and an idle flow holds no pipe at all. FIN
- * is passed on after the last byte. Bytes count against the limits when they are read. One thread.
+ * reader holds at most one pipe and two socket buffers, an idle flow holds no pipe at all, and a
+ * gate with nothing to do for a second has none. FIN is passed on after the last byte. Bytes count
+ * against the limits when they are read. One thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,26 +17,49 @@
 
 #include "flow.h"
 
-#define PIPE_BYTES (256 * 1024)
-#define SMALL_BYTES (32 * 1024)
 #define PIPES_KEPT 8u
-#define PIPES_LARGE 32u /* of the cell at a time; the rest of 2 * FLOWS_MAX is small */
-#define PUMP_ROUNDS 8
+#define TURN_BYTES (2u << 20) /* of a direction, before the next descriptor has its turn */
+#define TURN_STEPS 8
 
-static struct pipes kept[PIPES_KEPT];
-static unsigned n_kept, n_large;
+/* Unprivileged users share a limit over all their pipes, and every gate of the host is the same user. So the
+   few largest go to whoever moves most just now, and when many flows stand still most of them hold little. */
+static const struct {
+    size_t bytes;
+    unsigned most; /* of the cell at a time */
+} classes[] = {{1024 * 1024, 2}, {256 * 1024, 16}, {32 * 1024, 2 * FLOWS_MAX}};
+#define CLASSES (sizeof(classes) / sizeof(classes[0]))
+
+static struct pipes kept[PIPES_KEPT]; /* empty */
+static unsigned n_kept, n_open[CLASSES];
+static int used; /* since the last lanes_tick() */
+
+static void pipe_close(const struct pipes *p)
+{
+    close(p->fd[0]);
+    close(p->fd[1]);
+    n_open[p->class]--;
+}
 
 static int pipe_take(struct pipes *p)
 {
+    unsigned i, best = 0;
+
+    used = 1;
     if (n_kept) {
-        *p = kept[--n_kept];
+        for (i = 1; i < n_kept; i++)
+            if (kept[i].class < kept[best].class)
+                best = i;
+        *p = kept[best];
+        kept[best] = kept[--n_kept];
         return 0;
     }
     if (pipe2(p->fd, O_CLOEXEC | O_NONBLOCK) < 0)
         return -errno;
-    p->large = n_large < PIPES_LARGE;
-    n_large += (unsigned)p->large;
-    fcntl(p->fd[0], F_SETPIPE_SZ, p->large ? PIPE_BYTES : SMALL_BYTES); /* the default does too */
+    for (p->class = 0; p->class < CLASSES - 1; p->class ++)
+        if (n_open[p->class] < classes[p->class].most)
+            break;
+    n_open[p->class]++;
+    fcntl(p->fd[0], F_SETPIPE_SZ, (int)classes[p->class].bytes); /* whatever it is does too */
     return 0;
 }
 
@@ -43,14 +67,23 @@ static void pipe_give(struct pipes *p, int empty)
 {
     if (p->fd[0] < 0)
         return;
-    if (empty && p->large && n_kept < PIPES_KEPT) {
+    if (empty && n_kept < PIPES_KEPT)
         kept[n_kept++] = *p;
-    } else {
-        close(p->fd[0]);
-        close(p->fd[1]);
-        n_large -= (unsigned)p->large;
-    }
+    else
+        pipe_close(p);
     p->fd[0] = p->fd[1] = -1;
+}
+
+int lanes_keep(void)
+{
+    return n_kept != 0;
+}
+
+void lanes_tick(void)
+{
+    while (!used && n_kept)
+        pipe_close(&kept[--n_kept]);
+    used = 0;
 }
 
 void lane_pause(struct gate *g, struct lane *l, int on)
@@ -84,7 +117,7 @@ static int at_limit(struct lane *l, int from)
 /* 1: the pipe holds something; 0: nothing to do now. */
 static int lane_fill(struct gate *g, struct flow *f, struct lane *l, int from)
 {
-    long room = limits_budget(g, &f->limits, l->tx, PIPE_BYTES);
+    long room = limits_budget(g, &f->limits, l->tx, classes[0].bytes);
     ssize_t n;
 
     lane_pause(g, l, room == 0);
@@ -130,9 +163,10 @@ static int lane_step(struct gate *g, struct flow *f, struct lane *l, int from, i
 
 static int lane_pump(struct gate *g, struct flow *f, struct lane *l, int from, int to)
 {
+    uint64_t turn = l->moved + TURN_BYTES;
     int i, r = 1;
 
-    for (i = 0; r > 0 && i < PUMP_ROUNDS; i++)
+    for (i = 0; r > 0 && i < TURN_STEPS && l->moved < turn; i++)
         r = lane_step(g, f, l, from, to);
     if (r < 0)
         return r;

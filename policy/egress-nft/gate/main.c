@@ -170,7 +170,8 @@ static void ctl_ready(struct gate *g, struct watch *w, uint32_t ready)
 /* Milliseconds until something must be looked at without a descriptor saying so. */
 static int patience(struct gate *g)
 {
-    int ms = g->n_pending || g->n_dns_conns || g->n_assocs || !g->relay.want ? 1000 : -1;
+    int ms =
+        g->n_pending || g->n_dns_conns || g->n_assocs || !g->relay.want || lanes_keep() ? 1000 : -1;
     int asked = upstream_patience(), nap = -1;
     uint64_t now;
 
@@ -201,6 +202,7 @@ static void tick(struct gate *g)
         return;
     last = now;
     relay_tick(g);
+    lanes_tick();
     udp_tick(g);
     dns_tick(g);
 }

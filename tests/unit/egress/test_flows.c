@@ -6,9 +6,11 @@
  * that outlives whatever either end does.
  */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -176,6 +178,67 @@ static void test_reader_gone(void **state)
     forget_events();
 }
 
+/* ---- what the data path leaves behind ---- */
+
+static int pipes_of(pid_t pid)
+{
+    char dir[64], to[64];
+    struct dirent *e;
+    int n = 0;
+    DIR *d;
+
+    snprintf(dir, sizeof(dir), "/proc/%d/fd", (int)pid);
+    d = opendir(dir);
+    assert_non_null(d);
+    while ((e = readdir(d))) {
+        ssize_t len = readlinkat(dirfd(d), e->d_name, to, sizeof(to));
+        n += len > 5 && !memcmp(to, "pipe:", 5);
+    }
+    closedir(d);
+    return n;
+}
+
+/* All gates of a host share the limit on pipes, so one that has nothing to do holds none. */
+static void test_pipes_given_back(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW, &at);
+    int i, before = pipes_of((pid_t)at.gate_pid);
+
+    (void)state;
+    assert_int_equal(in_ns(world.cell_ns[0], bulk, NULL), 0);
+    assert_true(pipes_of((pid_t)at.gate_pid) > before);
+    for (i = 0; i < 40 && pipes_of((pid_t)at.gate_pid) > before; i++)
+        host_turn(100);
+    assert_int_equal(pipes_of((pid_t)at.gate_pid), before);
+    world.ops->detach(cell);
+    forget_events();
+}
+
+/* What paces or drops for a network's sake has no place on the link inside the slot. */
+static int congestion(void *arg)
+{
+    char name[16] = "";
+    socklen_t len = sizeof(name);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    (void)arg;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len) < 0)
+        return errno;
+    return strcmp(name, "reno") != 0;
+}
+
+static void test_local_link(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, ALLOW, &at);
+
+    (void)state;
+    assert_int_equal(in_ns(world.cell_ns[0], congestion, NULL), 0);
+    world.ops->detach(cell);
+    forget_events();
+}
+
 /* ---- many flows at once ---- */
 
 #define MANY 300
@@ -239,6 +302,8 @@ int main(void)
         cmocka_unit_test(test_upstream_refused),
         cmocka_unit_test(test_reader_gone),
         cmocka_unit_test(test_flow_limit),
+        cmocka_unit_test(test_pipes_given_back),
+        cmocka_unit_test(test_local_link),
     };
 
     if (getuid()) {
