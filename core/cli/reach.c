@@ -3,14 +3,15 @@
 
 /*
  * reach - what can this cell reach, and how do we know? For a running cell, or for a throw-away one made from a
- * policy. Status 0 only when every row came out as the policy says and was measured; 1 when something failed, 2 when
+ * policy. What a person needs first comes first, and no list is longer than a screen. Status 0 only when every row came out as the policy says and was measured; 1 when something failed, 2 when
  * something was not measured. Strings of the report come from plugins: printed escaped.
  */
 #include <fcntl.h>
 
 #include "cli.h"
 
-#define REPORT_MAX (8u << 20)
+#define REPORT_MAX (16u << 20)
+#define LINES_MAX 30u /* of one list */
 
 struct view {
     const json_t *summary, *rows;
@@ -26,19 +27,24 @@ static void cut(const char *s)
     print_safe(stdout, s, strlen(s));
 }
 
-/* "tcp 203.0.113.1:80", "A? example.com at 10.200.0.1" */
+/* "tcp 203.0.113.1:80", "tls example.com:443", "dns-udp example.com at 10.200.0.1:53" */
 static void target(const json_t *row)
 {
     const char *address = field(row, "address"), *name = field(row, "name");
+    const char *kind = field(row, "kind");
     auto_buf struct buf b = BUF_INIT;
     int six = strchr(address, ':') != NULL;
 
-    buf_addf(&b, "%s ", field(row, "kind"));
+    if (!strcmp(kind, "tls") || !strcmp(kind, "http") ||
+        !strncmp(field(row, "options"), "lookup", 6))
+        address = ""; /* the resolver's */
+
+    buf_addf(&b, "%s ", kind);
     if (*name)
         buf_addf(&b, "%s%s", name, *address ? " at " : "");
     if (*address)
         buf_addf(&b, six ? "[%s]" : "%s", address);
-    if (*address && json_int(row, "port"))
+    if ((*address || *name) && json_int(row, "port"))
         buf_addf(&b, ":%lld", (long long)json_int(row, "port"));
     if (!*address && !*name)
         buf_addf(&b, "%s", field(row, "options"));
@@ -52,6 +58,12 @@ static int has(const json_t *row, const char *result, const char *expected)
            (!expected || !strcmp(field(row, "expected"), expected));
 }
 
+static void more(size_t n, const char *what)
+{
+    if (n > LINES_MAX)
+        printf("  … and %zu more %s; --json has all of them\n", n - LINES_MAX, what);
+}
+
 static void list(const struct view *v, const char *title, const char *result)
 {
     const json_t *row;
@@ -63,6 +75,8 @@ static void list(const struct view *v, const char *title, const char *result)
             continue;
         if (!n++)
             printf("\n%s\n", title);
+        if (n > LINES_MAX)
+            continue;
         printf("  ");
         if (!*field(row, "address") && !*field(row, "options")) { /* no try at all */
             cut(field(row, "why"));
@@ -72,31 +86,63 @@ static void list(const struct view *v, const char *title, const char *result)
         target(row);
         printf("must be %s: ", has(row, result, "allow") ? "reachable" : "closed");
         cut(field(row, "saw"));
-        printf(" (%s", *field(row, "rule") ? "rule " : "");
-        cut(*field(row, "rule") ? field(row, "rule") : field(row, "why"));
+        printf(" (");
+        cut(field(row, "why"));
+        printf("%s", *field(row, "rule") ? ", rule " : "");
+        cut(field(row, "rule"));
         puts(")");
     }
+    more(n, "rows");
 }
 
+/* Says what a rule opens: not a question for its name, not a try of the catalogue that it happens to cover. */
+static int speaks_for_its_rule(const json_t *row)
+{
+    const char *group = field(row, "group"), *kind = field(row, "kind");
+
+    return !strcmp(group, "rule") ||
+           (!strcmp(group, "names") && strncmp(kind, "dns", 3) != 0 && strcmp(kind, "http") != 0);
+}
+
+static void print_reachable(const json_t *row)
+{
+    printf("  ");
+    target(row);
+    printf("rule ");
+    cut(field(row, "rule"));
+    printf(": ");
+    cut(field(row, "why"));
+    putchar('\n');
+}
+
+/* Each thing that a rule opens once, in its own words. */
 static void list_reachable(const struct view *v)
 {
+    json_t *said = json_object();
     const json_t *row;
     size_t i, n = 0;
+    int pass;
 
     printf("\nreachable, and bytes arrived\n");
-    json_array_foreach(v->rows, i, row)
-    {
-        if (!has(row, "pass", "allow"))
-            continue;
-        n++;
-        printf("  ");
-        target(row);
-        printf("rule ");
-        cut(field(row, "rule"));
-        putchar('\n');
-    }
+    for (pass = 0; pass < 2; pass++)
+        json_array_foreach(v->rows, i, row)
+        {
+            auto_free char *key = NULL;
+            if (!has(row, "pass", "allow") || (!pass && !speaks_for_its_rule(row)) ||
+                (pass && json_object_get(said, field(row, "rule"))))
+                continue;
+            if (asprintf(&key, "%s %s", field(row, "rule"), field(row, "why")) < 0 ||
+                json_object_get(said, key))
+                continue;
+            json_object_set_new(said, key, json_true());
+            json_object_set_new(said, field(row, "rule"), json_true());
+            if (++n <= LINES_MAX)
+                print_reachable(row);
+        }
+    more(n, "ways that rules open");
     if (!n)
         puts("  nothing");
+    json_decref(said);
 }
 
 /* One line for each group, in the order of the matrix. */
@@ -116,7 +162,7 @@ static void list_closed(const struct view *v)
             continue;
         json_object_set_new(counts, group, json_integer(json_int(counts, group) + 1));
         had = json_str(words, group);
-        if (!strstr(had, why) && strlen(had) + strlen(why) < 90)
+        if (!strstr(had, why) && strlen(had) + strlen(why) < 110)
             json_object_set_new(words, group, json_sprintf("%s%s%s", had, *had ? "; " : "", why));
     }
     printf("\nproved closed, each with a twin that did get through\n");
@@ -150,6 +196,9 @@ static void print_table(const struct view *v)
            (long long)json_int(bound, "generation"), (long long)json_int(s, "pass"),
            (long long)json_int(s, "fail"), (long long)json_int(s, "not_measured"),
            (double)json_int(s, "took_ms") / 1000);
+    if (json_int(s, "beyond"))
+        printf("\nnot even tried: %lld rows more than one measurement holds\n",
+               (long long)json_int(s, "beyond"));
     list(v, "FAILED", "fail");
     list(v, "not measured, so not known", "not_measured");
     list_reachable(v);

@@ -116,6 +116,24 @@ static void put_point(struct out *o, const char *group, int udp, uint32_t addr, 
     expect_put(o, &w, expect_dotted(addr, buf), allow, rule);
 }
 
+/* What the rectangle is, for a person. */
+static void put_allowed(struct out *o, int udp, const struct policy_entry *p, uint16_t port)
+{
+    char why[128], lo[INET_ADDRSTRLEN], hi[INET_ADDRSTRLEN];
+    int one = p->lo == p->hi, all = !p->port_lo && p->port_hi == 65535;
+    int n = snprintf(why, sizeof(why), "%s%s%s, ", expect_dotted(p->lo, lo), one ? "" : " to ",
+                     one ? "" : expect_dotted(p->hi, hi));
+
+    if (all)
+        snprintf(why + n, sizeof(why) - (size_t)n, "every port, layer raw");
+    else if (p->port_lo == p->port_hi)
+        snprintf(why + n, sizeof(why) - (size_t)n, "port %u, layer raw", p->port_lo);
+    else
+        snprintf(why + n, sizeof(why) - (size_t)n, "ports %u to %u, layer raw", p->port_lo,
+                 p->port_hi);
+    put_point(o, "rule", udp, p->lo, port, why);
+}
+
 static void put_edges(struct out *o, int udp, const struct policy_entry *p)
 {
     const char *rule;
@@ -147,7 +165,7 @@ static void put_entries(struct out *o, int udp)
             continue;
         }
         if (expect_allowed(o->e, udp, p[i].lo, port, &rule)) {
-            put_point(o, "rule", udp, p[i].lo, port, "a rule allows it");
+            put_allowed(o, udp, &p[i], port);
             put_edges(o, udp, &p[i]);
         } else {
             put_point(o, "deny-rule", udp, p[i].lo, port, "a rule denies it");

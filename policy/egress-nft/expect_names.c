@@ -238,9 +238,26 @@ static int name_of(const struct policy_rule *rule, char ret[POLICY_NAME_MAX + 16
                     rule->host) <= POLICY_NAME_MAX;
 }
 
+/* What the rule is, for a person; of many ports the first. */
+static void rule_text(const struct policy_rule *rule, char ret[200])
+{
+    static const char *const layers[] = {
+        [POLICY_RAW] = "raw", [POLICY_TLS] = "tls", [POLICY_HTTP] = "http"};
+    int n =
+        snprintf(ret, 120, "%s%.80s, port", rule->kind == POLICY_SUFFIX ? "*." : "", rule->host);
+    size_t i;
+
+    for (i = 0; i < rule->n_ports && i < 4; i++)
+        n += snprintf(ret + n, 200 - (size_t)n,
+                      rule->ports[i].lo == rule->ports[i].hi ? " %u" : " %u to %u",
+                      rule->ports[i].lo, rule->ports[i].hi);
+    snprintf(ret + n, 200 - (size_t)n, "%s, layer %s", i < rule->n_ports ? " and more" : "",
+             layers[rule->layer]);
+}
+
 /* What the rule says of its other ports. */
 static void put_more_ports(struct out *o, const struct policy_rule *rule, const char *host,
-                           enum policy_proto proto)
+                           enum policy_proto proto, const char *why)
 {
     const struct policy_rule *found;
     size_t i;
@@ -249,7 +266,7 @@ static void put_more_ports(struct out *o, const struct policy_rule *rule, const 
         put_name(o, proto == POLICY_TCP ? "tls" : "udp", host, rule->ports[i].lo, "lookup",
                  policy_name_find(&o->e->table, host, rule->ports[i].lo, proto, &found) ==
                      POLICY_ALLOW,
-                 rule->id, "a rule by name");
+                 rule->id, why);
     if (i < rule->n_ports)
         expect_rest(o, (unsigned)(rule->n_ports - i), rule->id);
 }
@@ -260,6 +277,7 @@ static void put_rule(struct out *o, const struct policy_rule *rule, int full)
     const struct policy_rule *found;
     uint16_t port = rule->ports[0].lo;
     enum policy_proto proto = rule->proto & POLICY_TCP ? POLICY_TCP : POLICY_UDP;
+    char why[200];
     int allow;
 
     if (!name_of(rule, host))
@@ -268,9 +286,9 @@ static void put_rule(struct out *o, const struct policy_rule *rule, int full)
     if (o->e->table.head.dns.types & POLICY_DNS_A)
         put_name(o, "dns-udp", host, 53, "type=A;exact", policy_name_listed(&o->e->table, host),
                  rule->id, "a rule names it");
-    put_name(o, proto == POLICY_TCP ? "tls" : "udp", host, port, "lookup", allow, rule->id,
-             "a rule by name");
-    put_more_ports(o, rule, host, proto);
+    rule_text(rule, why);
+    put_name(o, proto == POLICY_TCP ? "tls" : "udp", host, port, "lookup", allow, rule->id, why);
+    put_more_ports(o, rule, host, proto, why);
     if (allow && proto == POLICY_TCP && found->layer != POLICY_RAW)
         put_tls_ways(o, host, port, found, full);
     if (rule->kind == POLICY_EXACT)

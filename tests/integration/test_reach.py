@@ -217,6 +217,16 @@ def test_table_answers_in_words(cella):
     assert "FAILED" not in text
     reachable, closed = text.index("reachable"), text.index("proved closed")
     assert reachable < text.index("rule echo") < closed and "203.0.113.10:8080" in text[reachable:closed]
+    assert text[reachable:closed].count("rule echo: 203.0.113.10") == 4  # each of its four ranges of ports
+    assert "ports 7000 to 7009, layer raw" in text[reachable:closed]
+
+
+def test_table_fits_a_screen(cella, tmp_path):
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({"version": 1, "allow": [network(i) for i in range(45)] + NAMES}))
+    lines = cella("reach", "--backend", cella.backend, "--policy", path).ok().text.splitlines()
+    assert len(lines) < 70 and "  … and 20 more ways that rules open; --json has all of them" in lines
+    assert all(len(line) < 170 for line in lines[1:])
 
 
 # ---- enforcers that lie
@@ -239,6 +249,7 @@ def test_enforcer_that_opens_more_than_it_says(broken):
     assert ids(report, result="fail") <= {r["id"] for r in report["rows"] if r["port"] == 443 and r["kind"] == "tcp"}
     lines = broken("wide").ok(1).text.splitlines()
     assert lines[0].startswith("FAIL") and lines[2] == "FAILED" and "must be closed: bytes arrived" in lines[3]
+    assert lines.index("FAILED") < lines.index("reachable, and bytes arrived")
 
 
 def test_enforcer_that_opens_less_than_it_says(broken):
