@@ -31,6 +31,7 @@ test-lab: deps
 	@tools/run-tests --only build,lab-all
 
 bench: build
+	@tools/install-deps bench
 	@meson test -C $(BUILD) --benchmark --verbose
 
 format: deps
