@@ -235,7 +235,7 @@ static void put_tls_ways(struct out *o, const char *host, uint16_t port,
 static int name_of(const struct policy_rule *rule, char ret[POLICY_NAME_MAX + 16])
 {
     return snprintf(ret, POLICY_NAME_MAX + 16, "%s%s", rule->kind == POLICY_SUFFIX ? "reach." : "",
-                    rule->host) <= POLICY_NAME_MAX;
+                    rule->host) <= (int)POLICY_NAME_MAX;
 }
 
 /* What the rule is, for a person; of many ports the first. */
