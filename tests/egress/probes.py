@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cella authors
 # Attempts to reach something, run inside a cell (or, as a twin, outside any): python3 -c SOURCE PROBE ARG…
-# Prints one JSON object: {"result": "ok" | errno name | "timeout" | …, more}. Standard library only.
+# Prints one Python literal: {"result": "ok" | errno name | "timeout" | …, more}. Standard library only.
 import errno
-import json
 import os
 import pathlib
 import socket
 import struct
-import subprocess
 import sys
 import time
 
@@ -240,6 +238,7 @@ def option(level, name, value):
 
 def flush_then_tcp(address, port):
     """All that root in a cell might try against rules of its own namespace, then a plain attempt."""
+    import subprocess
     for command in (["nft", "flush", "ruleset"], ["nft", "add", "table", "inet", "mine"],
                     ["ip", "route", "replace", "default", "dev", "lo"], ["ip", "link", "set", "lo", "down"],
                     ["ip", "addr", "add", "192.0.2.77/24", "dev", "eth0"], ["ip", "neigh", "flush", "all"]):
@@ -284,7 +283,7 @@ def main():
         answer = globals()[sys.argv[1]](*sys.argv[2:])
     except OSError as error:
         answer = {"result": _name(error)}
-    print(json.dumps(answer))
+    print(repr(answer))
 
 
 main()

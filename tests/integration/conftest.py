@@ -130,7 +130,8 @@ def cella(session_cella, request):
     for cell in session_cella.cells():
         if f"file {session_cella.state}/cells/{cell}" not in before:
             session_cella("rm", "--force", cell)
-    session_cella("gc")
+    if failed or extra or left.out or left.status:
+        session_cella("gc")
     if not failed:
         assert not extra, "left behind:\n" + "\n".join(extra)
         assert left.status == 0 and not left.out, f"cella gc --check: {left!r}"

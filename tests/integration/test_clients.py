@@ -12,6 +12,7 @@ import zipfile
 
 import pytest
 
+from harness import BULK
 from harness import cella as harness
 from harness.shop import ADDRESS, API, RESOLVER, Shop
 
@@ -225,7 +226,7 @@ def test_node(run):
     assert run("node", "-e", NODE_CLIENT, f"https://{HTTPS}", PLACEHOLDER) == f"HTTP/1.1 {VALUE}"
 
 
-@pytest.mark.parametrize("framing, size", [("length", (2 << 30) + 5), ("chunked", 256 << 20)])
+@pytest.mark.parametrize("framing, size", [("length", (2 << 30) // BULK + 5), ("chunked", (256 << 20) // BULK)], ids=["length", "chunked"])
 def test_a_large_upload_takes_no_memory(cella, cell, run, framing, size):
     """The engine's memory moves by less than 4 MiB; every byte arrives."""
     engine = engine_of(cella, cell)

@@ -3,6 +3,7 @@
 """What a cell can reach. The rows of tests/egress/cases, judged by what arrived in the world; then what
 rows cannot say: the gate's death, volume, the shape of the gate's namespace, accounting."""
 import contextlib
+import ast
 import json
 import os
 import re
@@ -13,13 +14,14 @@ import threading
 
 import pytest
 
+from harness import PATIENCE
 from harness import cella as harness
 from harness import internet as world
 from harness import names as zone
 from harness.cella import POLICIES, ROOT
 
 EGRESS = ROOT / "tests" / "egress"
-PROBES = (EGRESS / "probes.py").read_text()
+PROBE = ["/usr/bin/python3", "-I", "-S", "-c", harness.compiled(EGRESS / "probes.py")]
 CASES = [case for path in sorted((EGRESS / "cases").glob("*.json")) for case in json.loads(path.read_text())]
 # The rows that `make check` runs: one of each kind.
 QUICK = {"tcp-port-443", "tcp-allowed", "tcp-other-port", "tcp-none", "metadata", "rfc1918-10", "gateway-host-port",
@@ -116,13 +118,13 @@ def _fill(value, facts):
 
 
 def probe(cella, cell, name, *args):
-    return cella("exec", cell, "--", "python3", "-c", PROBES, name, *args, timeout=60).ok().json()
+    return ast.literal_eval(cella("exec", cell, "--", *PROBE, name, *args, timeout=60).ok().text)
 
 
 def bare(internet, name, *args):
     """The same probe outside any cell, in the namespace that gates dial from."""
-    command = ["ip", "netns", "exec", internet.uplink, "/usr/bin/python3", "-c", PROBES, name, *map(str, args)]
-    return json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
+    command = ["ip", "netns", "exec", internet.uplink, *PROBE, name, *map(str, args)]
+    return ast.literal_eval(subprocess.run(command, capture_output=True, timeout=60 * PATIENCE, check=True).stdout.decode())
 
 
 @contextlib.contextmanager
@@ -336,7 +338,7 @@ def test_network_root_in_the_cells_namespace(cella, internet):
                       ["open_socket", "2", "3", "1"], ["open_socket", "2", "3", "47"], ["open_socket", "2", "3", "132"],
                       ["udp", world.ECHO, "9996"], ["tcp", "2001:db8:9::10", "8080"], ["ping", "2001:db8:9::10"],
                       ["udp", "224.0.0.251", "5353"], ["tcp", "169.254.169.254", "80"]):
-            subprocess.run(inside + ["/usr/bin/python3", "-c", PROBES, *words], capture_output=True, timeout=30)
+            subprocess.run([*inside, *PROBE, *words], capture_output=True, timeout=30 * PATIENCE)
         assert not internet.packets_since(mark) and not internet.connections_since(mark)
         for wanted in ({"reason": "source_spoofed"}, {"proto": "icmp"}, {"proto": "47"}, {"reason": "hard_deny"}):
             cella.wait_event(cell, {"kind": "net.deny", **wanted})
@@ -384,8 +386,8 @@ def test_gate_killed_nothing_passes_and_the_cell_ends(cella, internet, policy):
     with cella.cell("--policy", policy_flag(policy)) as cell:
         gate, mark = cella.gate(cell), internet.quiet()
         os.kill(gate, signal.SIGKILL)
-        late = cella("exec", cell, "--", "python3", "-c", PROBES, "tcp", world.ECHO, 8080)
-        assert late.status != 0 or late.json()["result"] != "ok", late
+        late = cella("exec", cell, "--", *PROBE, "tcp", world.ECHO, 8080)
+        assert late.status != 0 or ast.literal_eval(late.text)["result"] != "ok", late
         harness.wait_until(lambda: cella.ended(cell), 10, "the end of the cell")
         assert internet.received(mark) == 0
 
@@ -396,8 +398,8 @@ def test_gate_stopped_nothing_passes(cella, internet):
         gate, mark = cella.gate(cell), internet.quiet()
         os.kill(gate, signal.SIGSTOP)
         try:
-            answer = cella("exec", cell, "--", "timeout", "4", "python3", "-c", PROBES, "tcp", world.ECHO, 8080)
-            assert answer.status == 124 or answer.json()["result"] != "ok"
+            answer = cella("exec", cell, "--", "timeout", "4", *PROBE, "tcp", world.ECHO, 8080)
+            assert answer.status == 124 or ast.literal_eval(answer.text)["result"] != "ok"
             assert internet.received(mark) == 0
         finally:
             os.kill(gate, signal.SIGCONT)

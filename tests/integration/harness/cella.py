@@ -11,9 +11,20 @@ import signal
 import subprocess
 import time
 
+from . import PATIENCE
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PROBES = ROOT / "tests" / "integration" / "probes"
 POLICIES = ROOT / "tests" / "egress" / "policies"
+
+
+def compiled(path):
+    """A Python file as a program for -c, compiled once here and not at each start: of a small probe that is the most."""
+    compiler = "import binascii, marshal, sys; code = compile(sys.stdin.read(), 'probe', 'exec')\n" \
+               "print(binascii.b2a_base64(marshal.dumps(code), newline=False).decode(), end='')"
+    text = subprocess.run(["/usr/bin/python3", "-I", "-S", "-c", compiler], input=path.read_bytes(), stdout=subprocess.PIPE,
+                          check=True).stdout.decode()
+    return f"import binascii, marshal; exec(marshal.loads(binascii.a2b_base64('{text}')))"
 
 
 class Result:
@@ -118,12 +129,12 @@ class Cella:
             words = (words[0], "-i") + words[1:]
         process = self.spawn(*words, **options)
         try:
-            out, err = process.communicate(input, timeout=timeout)
+            out, err = process.communicate(input, timeout=timeout * PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
             shown = Result(process.args, "none: killed by the test", out or b"", err or b"")
-            raise AssertionError(f"no end within {timeout} s: {shown!r}") from None
+            raise AssertionError(f"no end within {timeout * PATIENCE} s: {shown!r}") from None
         return Result(process.args, process.returncode, out or b"", err or b"")
 
     def run(self, *words, **options):
@@ -212,7 +223,7 @@ class Cella:
 
     def wait_event(self, chain, wanted, seconds=5.0):
         """The first event that has every member of `wanted` (values may be sets of allowed ones)."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while True:
             events = self.events(chain)
             for event in events:
@@ -278,9 +289,9 @@ def rss_bytes(pid):
 
 
 def wait_until(condition, seconds=5.0, what="condition"):
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds * PATIENCE} s: {what}"
         time.sleep(0.02)
 
 

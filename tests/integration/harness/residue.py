@@ -7,9 +7,15 @@ Cgroups are the machine's: only directories that carry the id of one of our cell
 """
 import os
 import re
+import socket
+import struct
 import subprocess
 import time
 
+from . import PATIENCE
+
+_NFT_NEWGEN, _NFT_GETGEN = 10 << 8 | 15, 10 << 8 | 16  # NFNL_SUBSYS_NFTABLES, and its messages
+_REQUEST, _NETFILTER = 1, 12  # NLM_F_REQUEST, NETLINK_NETFILTER
 _NOT_RESIDUE = {"audit", "images", "cells", "names", "slots"}
 
 
@@ -62,13 +68,28 @@ def mounts():
 
 
 def links():
-    text = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
-    return {"link " + line.split(": ")[1].split("@")[0] for line in text.splitlines()}
+    return {"link " + name for _, name in socket.if_nameindex()}
+
+
+def _ruleset_generation():
+    """The number that the kernel gives to the rules of this namespace; it grows with each change of any of them."""
+    getgen = struct.pack("=IHHII4x", 20, _NFT_GETGEN, _REQUEST, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER) as sock:
+        sock.send(getgen)
+        answer = sock.recv(4096)
+    return answer[20:28] if struct.unpack_from("=H", answer, 4)[0] == _NFT_NEWGEN else None
+
+
+_seen_rules = {}
 
 
 def rules():
-    text = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True).stdout
-    return {"nft " + line for line in text.splitlines() if line.strip()}
+    generation = _ruleset_generation()
+    if generation is None or generation not in _seen_rules:
+        text = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True).stdout
+        _seen_rules.clear()
+        _seen_rules[generation] = {"nft " + line for line in text.splitlines() if line.strip()}
+    return _seen_rules[generation]
 
 
 def cgroups(ids):
@@ -110,7 +131,7 @@ def snapshot(state_dir):
 
 def left_behind(before, state_dir, seconds=2.0):
     """What is there now and was not before, once the kernel has had `seconds` to finish its part."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while True:
         extra = snapshot(state_dir) - before
         if not extra or time.monotonic() > deadline:
