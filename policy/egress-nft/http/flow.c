@@ -21,6 +21,8 @@
 
 #include "http.h"
 
+#define DIGESTS_MAX 4
+
 /* -------------------------------------------------------------------- end */
 
 static void tell_gate(struct flow *f, uint32_t type, uint32_t reason, int reset)
@@ -218,6 +220,7 @@ void flow_may(struct engine *e, const struct engine_msg *m)
     f->cell.may_read = m->tx;
     f->cell.may_write = m->rx;
     f->asked = f->cell.starved = 0;
+    f->cell.ready = 1;
     flow_pump(f);
 }
 
@@ -235,6 +238,21 @@ static void arm(struct flow *f)
              shaking ? f->phase == PHASE_UP && f->up.wants_more : room(f, &f->up) > f->up.in.len);
 }
 
+/* As much as a few steps make of what was read, so that a head and its body leave in one write. */
+static long digest_all(struct flow *f)
+{
+    long r, total = 0;
+    int i;
+
+    for (i = 0; i < DIGESTS_MAX; i++) {
+        r = digest(f);
+        if (r <= 0 || f->dead || f->phase <= PHASE_CELL)
+            return r < 0 ? r : total + r;
+        total += r;
+    }
+    return total;
+}
+
 /* One round. >0: go on. */
 static long turn(struct flow *f)
 {
@@ -249,7 +267,7 @@ static long turn(struct flow *f)
         if (b < 0)
             return b;
     }
-    c = digest(f);
+    c = digest_all(f);
     if (c < 0 || f->dead)
         return c;
     if (f->phase > PHASE_CELL) {
@@ -313,6 +331,8 @@ static void ready(struct engine *e, struct watch *w, uint32_t events)
     (void)e;
     if (f->dead)
         return;
+    if (events & ~(uint32_t)EPOLLOUT)
+        *(w == &f->cell.w ? &f->cell.ready : &f->up.ready) = 1;
     if (events & EPOLLERR && w == &f->cell.w) { /* nobody is left to answer */
         flow_end(f, 1, REASON_NONE);
         return;
@@ -362,6 +382,7 @@ void flow_new(struct engine *e, const struct engine_msg *m, int own_cell, int ow
     f->cell.may_read = m->limited & ENGINE_TX ? 0 : UINT64_MAX;
     f->cell.may_write = m->limited & ENGINE_RX ? 0 : UINT64_MAX;
     f->up.may_read = f->up.may_write = UINT64_MAX;
+    f->cell.ready = f->up.ready = 1;
     f->phase = f->tls ? PHASE_HELLO : PHASE_H1;
     f->deadline = f->tls ? engine_now() + HANDSHAKE_NS : 0;
     f->cell.w = (struct watch){.fn = ready, .flow = f, .fd = own_cell};

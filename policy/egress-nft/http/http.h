@@ -68,6 +68,7 @@ struct side {
     int fin_sent;                 /* and it is */
     int wants_write;              /* TLS needs the socket writable to go on */
     int wants_more;               /* the last read ended for want of bytes, not of room */
+    int ready;                    /* 0: nothing more to read before epoll says so */
     int starved;                  /* ENGINE_TX, ENGINE_RX: bytes wait that may not be moved */
     uint64_t may_read, may_write; /* totals on the wire */
 };

@@ -152,14 +152,20 @@ static long tls_failed(struct side *s, int r)
     }
 }
 
+/* Several records, if they are there: what they become leaves in one write. */
 static long tls_read(struct side *s, char *p, size_t n)
 {
-    size_t got = 0;
+    size_t got = 0, total = 0;
     int r;
 
-    ERR_clear_error();
-    r = SSL_read_ex(s->ssl, p, n, &got);
-    return r == 1 ? (long)got : tls_failed(s, r);
+    do {
+        ERR_clear_error();
+        r = SSL_read_ex(s->ssl, p + total, n - total, &got);
+        if (r != 1)
+            return total ? (long)total : tls_failed(s, r); /* what went wrong does so again */
+        total += got;
+    } while (total < n && SSL_has_pending(s->ssl));
+    return (long)total;
 }
 
 /* Bytes that may be read now; an end may always. */
@@ -184,9 +190,9 @@ long side_fill(struct side *s, size_t room)
     size_t n = room > s->in.len ? room - s->in.len : 0;
     long got;
 
-    s->wants_more = 0;
-    if (s->eof || !n)
+    if (s->eof || !n || !s->ready)
         return 0;
+    s->wants_more = 0;
     if (n > IN_MAX)
         n = IN_MAX;
     n = readable(s, n);
@@ -200,6 +206,8 @@ long side_fill(struct side *s, size_t room)
         s->in.len += (size_t)got;
     else
         s->wants_more = got == 0 && !s->eof;
+    /* A short read has emptied the socket, and epoll tells if not: one call less for each message. */
+    s->ready = got == (long)n || (s->ssl && got > 0 && SSL_has_pending(s->ssl));
     if (!s->in.len)
         bytes_fini(&s->in);
     return got == 0 && s->eof ? 1 : got;
@@ -247,10 +255,12 @@ static int finish(struct side *s)
     if (s->ssl) {
         ERR_clear_error();
         r = SSL_shutdown(s->ssl);
-        if (r < 0 && tls_failed(s, r) < 0)
-            return -ECONNRESET;
-        if (r < 0)
+        if (r < 0 && tls_failed(s, r) == 0 && s->wants_write)
             return 0; /* close_notify has not gone out yet */
+        if (r < 0) {  /* nor will it: the peer, who may have said goodbye, is gone */
+            s->fin_sent = 1;
+            return -ECONNRESET;
+        }
     }
     s->fin_sent = 1;
     return shutdown(s->w.fd, SHUT_WR) < 0 && errno != ENOTCONN ? -errno : 1;

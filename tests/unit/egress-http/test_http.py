@@ -201,6 +201,12 @@ class Server(threading.Thread):
         c.unwrap()
         raise StopIteration
 
+    def do_late(self, c, head, buf):
+        c.sendall(b"HTTP/1.1 200 OK\r\n\r\nand then nothing")
+        time.sleep(0.3)
+        c.unwrap()
+        raise StopIteration
+
     def do_truncated(self, c, head, buf):
         c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n0123456789")
         raise StopIteration
@@ -299,6 +305,10 @@ class Stage:
     def memory_kb(self, what="VmRSS"):
         with open(f"/proc/{self.pid}/status") as f:
             return int(re.search(what + r":\s+(\d+)", f.read())[1])
+
+    def cpu_ticks(self):
+        with open(f"/proc/{self.pid}/stat") as f:
+            return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
 
     def pss_kb(self):
         with open(f"/proc/{self.pid}/smaps_rollup") as f:
@@ -651,7 +661,8 @@ class H1(Case):
         self.assertEqual(read_response(s)[1], b"half")
         self.assertEqual(STAGE.plain.eofs[-1], b"")
 
-    def test_half_close_of_tls(self):
+    def goodbye(self, request):
+        """A request and close_notify behind it; the socket, and a function that waits for what the engine says."""
         s = socket.create_connection((CELL, DOORS["api.example"][0]), timeout=10)
         rx, tx = ssl.MemoryBIO(), ssl.MemoryBIO()
         t = context().wrap_bio(rx, tx, server_hostname="api.example")
@@ -668,14 +679,27 @@ class H1(Case):
                         s.sendall(tx.read())
                     rx.write(s.recv(65536))
         until(t.do_handshake)
-        t.write(b"GET /slow HTTP/1.1\r\nHost: api.example\r\n\r\n")
+        t.write(request)
         try:
             t.unwrap()  # close_notify: no more requests; the answer is still to come
         except ssl.SSLWantReadError:
             pass
         s.sendall(tx.read())
+        return s, lambda: until(lambda: t.read(1000))
+
+    def test_half_close_of_tls(self):
+        s, answer = self.goodbye(b"GET /slow HTTP/1.1\r\nHost: api.example\r\n\r\n")
         s.shutdown(socket.SHUT_WR)
-        self.assertIn(b" 200 ", until(lambda: t.read(1000)))
+        self.assertIn(b" 200 ", answer())
+
+    def test_a_client_that_is_gone_costs_nothing(self):
+        """It says goodbye and goes; the engine's own goodbye fails, once."""
+        for _ in range(8):
+            self.goodbye(b"GET /late HTTP/1.1\r\nHost: api.example\r\n\r\n")[0].close()
+        time.sleep(0.7)
+        before = STAGE.cpu_ticks()
+        time.sleep(1)
+        self.assertLess(STAGE.cpu_ticks() - before, 5)
 
     def test_curl(self):
         r = sh("curl", "-sS", "--fail", "--cacert", f"{TMP}/cell-ca.pem", "--connect-to",
