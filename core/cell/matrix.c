@@ -16,14 +16,8 @@ void matrix_fini(struct reach_matrix *m)
 {
     size_t i;
 
-    for (i = 0; i < m->n; i++) {
-        struct reach_row *r = &m->rows[i];
-        char *const owned[] = {r->id,   r->group,   r->kind, r->address, r->twin_address,
-                               r->name, r->options, r->rule, r->why};
-        size_t k;
-        for (k = 0; k < ARRAY_LEN(owned); k++)
-            free(owned[k]);
-    }
+    for (i = 0; i < m->n; i++)
+        free(m->rows[i].text);
     free(m->rows);
     *m = (struct reach_matrix){0};
 }
@@ -33,10 +27,8 @@ static struct reach_row *row_new(struct reach_matrix *m)
     if (m->n == m->cap) {
         size_t cap = m->cap ? 2 * m->cap : 256;
         struct reach_row *rows = reallocarray(m->rows, cap, sizeof(*rows));
-        if (!rows) {
-            m->oom = 1;
+        if (!rows)
             return NULL;
-        }
         m->rows = rows;
         m->cap = cap;
     }
@@ -59,10 +51,41 @@ static void row_slot(struct reach_matrix *m, struct reach_row *r)
         r->slot = (uint16_t)m->n_via++;
 }
 
+/* The row's words in one block. */
+static int row_copy(struct reach_row *r, const struct cella_reach_row *row)
+{
+    const char *const words[] = {row->id,
+                                 row->group,
+                                 row->kind,
+                                 row->address,
+                                 row->twin_address[0] ? row->twin_address : row->address,
+                                 row->name,
+                                 row->options,
+                                 row->rule,
+                                 row->why};
+    const char **const to[] = {&r->id,   &r->group,   &r->kind, &r->address, &r->twin_address,
+                               &r->name, &r->options, &r->rule, &r->why};
+    size_t i, n = 0;
+
+    *r = (struct reach_row){.port = (uint16_t)row->port,
+                            .allow = row->expected == CELLA_REACH_ALLOW,
+                            .by_cell = row->proof == CELLA_REACH_BY_CELL};
+    for (i = 0; i < ARRAY_LEN(words); i++)
+        n += strlen(words[i]) + 1;
+    r->text = malloc(n);
+    if (!r->text)
+        return -ENOMEM;
+    for (i = n = 0; i < ARRAY_LEN(words); i++) {
+        *to[i] = strcpy(r->text + n, words[i]);
+        n += strlen(words[i]) + 1;
+    }
+    return 0;
+}
+
 void matrix_row(void *ctx, const struct cella_reach_row *row)
 {
     struct reach_matrix *m = ctx;
-    struct reach_row *r;
+    struct reach_row *r, copy;
 
     if (m->own_kernel && !strcmp(row->kind, "socket"))
         return;
@@ -70,27 +93,13 @@ void matrix_row(void *ctx, const struct cella_reach_row *row)
         m->dropped++;
         return;
     }
-    r = row_new(m);
-    if (!r)
-        return;
-    *r = (struct reach_row){.id = strdup(row->id),
-                            .group = strdup(row->group),
-                            .kind = strdup(row->kind),
-                            .address = strdup(row->address),
-                            .twin_address =
-                                strdup(row->twin_address[0] ? row->twin_address : row->address),
-                            .name = strdup(row->name),
-                            .options = strdup(row->options),
-                            .rule = strdup(row->rule),
-                            .why = strdup(row->why),
-                            .port = (uint16_t)row->port,
-                            .allow = row->expected == CELLA_REACH_ALLOW,
-                            .by_cell = row->proof == CELLA_REACH_BY_CELL};
-    if (!r->id || !r->group || !r->kind || !r->address || !r->twin_address || !r->name ||
-        !r->options || !r->rule || !r->why)
+    if (row_copy(&copy, row) < 0 || !(r = row_new(m))) {
+        free(copy.text);
         m->oom = 1;
-    else
-        row_slot(m, r);
+        return;
+    }
+    *r = copy;
+    row_slot(m, r);
 }
 
 /* What the row's source ports are. */

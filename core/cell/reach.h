@@ -34,7 +34,8 @@ struct reach_try {
 };
 
 struct reach_row {
-    char *id, *group, *kind, *address, *twin_address, *name, *options, *rule, *why; /* owned */
+    char *text; /* owned: all of the following */
+    const char *id, *group, *kind, *address, *twin_address, *name, *options, *rule, *why;
     uint16_t port, slot; /* slot: of those that are held, or that follow a redirect */
     uint8_t allow, by_cell, held, via;
     struct reach_try try, twin;
