@@ -148,6 +148,18 @@ def _raw_hello(name):
     return plain.replace(b"a" * len(name), name.encode("latin-1"))
 
 
+def _with_ech(hello):
+    """The same with the extension of Encrypted ClientHello at its end: its outer name is what a gate sees."""
+    extension = b"\xfe\x0d" + struct.pack("!H", 64) + bytes(range(64))
+    at = 9 + 2 + 32
+    at += 1 + hello[at]
+    at += 2 + struct.unpack("!H", hello[at:at + 2])[0]
+    at += 1 + hello[at]
+    size = struct.unpack("!H", hello[at:at + 2])[0] + len(extension)
+    body = hello[9:at] + struct.pack("!H", size) + hello[at + 2:] + extension
+    return hello[:3] + struct.pack("!H", len(body) + 4) + hello[5:6] + struct.pack("!I", len(body))[1:] + body
+
+
 def named(server, name, port, sni="=", how="whole"):
     """Looks the name up and speaks to it: `=` the same server name, `-` none, `how` the way the first bytes travel."""
     address = _lookup(server, name)
@@ -158,6 +170,8 @@ def named(server, name, port, sni="=", how="whole"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if how == "plain":
             hello = b"SSH-2.0-cella_probe\r\n"
+        if how == "ech":
+            hello = _with_ech(hello)
         if how == "records":
             hello = b"".join(b"\x16\x03\x01" + struct.pack("!H", len(part)) + part for part in (hello[5:40], hello[40:]))
         parts = [hello[i:i + 1] for i in range(len(hello))] if how == "bytes" else [hello]

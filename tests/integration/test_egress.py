@@ -345,6 +345,70 @@ def test_network_root_in_the_cells_namespace(cella, internet):
         assert probe(cella, cell, "tcp", world.ECHO, 8080)["result"] == "ok"  # twin: the link is up all the while
 
 
+ADVERTISE = """import socket, struct, sys
+device = sys.argv[1]
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind((device, 0))
+mac = s.getsockname()[4]
+source, group = socket.inet_pton(socket.AF_INET6, 'fe80::1'), socket.inet_pton(socket.AF_INET6, 'ff02::1')
+prefix = struct.pack('!BBBBIII', 3, 4, 64, 0xc0, 86400, 86400, 0) + socket.inet_pton(socket.AF_INET6, '2001:db8:bad::')
+body = struct.pack('!BBHBBHII', 134, 0, 0, 64, 0, 1800, 0, 0) + struct.pack('!BB', 1, 1) + mac + prefix
+pseudo = source + group + struct.pack('!II', len(body), 58)
+words = struct.unpack(f'!{(len(pseudo) + len(body)) // 2}H', pseudo + body)
+check = sum(words); check = (check & 0xffff) + (check >> 16); check = ~((check & 0xffff) + (check >> 16)) & 0xffff
+body = body[:2] + struct.pack('!H', check) + body[4:]
+head = struct.pack('!IHBB', 6 << 28, len(body), 58, 255) + source + group
+for _ in range(3): s.send(bytes.fromhex('333300000001') + mac + b'\\x86\\xdd' + head + body)"""
+
+
+def test_router_advertisement_changes_nothing(cella, internet):
+    """Sent by whoever owns the cell's network: the gate's side learns no address and no route, and says that it came."""
+    if cella.backend != "container":
+        pytest.skip("the cell's network namespace is not the host kernel's")
+    with cella.cell() as cell:
+        gate = ["nsenter", f"--net={_gate_namespace(cella, cell)}", "ip", "-6"]
+        device = [n for n in probe(cella, cell, "devices")["names"] if n != "lo"][0]
+
+        def known():
+            return [subprocess.run(gate + words, capture_output=True, text=True, check=True).stdout
+                    for words in (["route", "show", "table", "all"], ["addr"])]
+        before = known()
+        subprocess.run(["nsenter", f"--net=/proc/{cella.agent(cell)}/ns/net", "/usr/bin/python3", "-c", ADVERTISE, device],
+                       check=True, timeout=20)
+        cella.wait_event(cell, {"kind": "net.deny", "reason": "ipv6_closed"})
+        assert known() == before
+        # twin: where advertisements are taken, this one is
+        made = f"cella-ra-{os.getpid()}"
+        try:
+            subprocess.run(["ip", "netns", "add", made], check=True)
+            listen = ["ip", "netns", "exec", made]
+            for words in (["ip", "link", "add", "r0", "type", "veth", "peer", "name", "r1"], ["ip", "link", "set", "r0", "up"],
+                          ["sysctl", "-qw", "net.ipv6.conf.r1.accept_ra=2"], ["ip", "link", "set", "r1", "up"],
+                          ["sh", "-c", "while ip -6 addr show dev r1 | grep -q tentative; do sleep 0.1; done"],
+                          ["/usr/bin/python3", "-c", ADVERTISE, "r0"], ["sleep", "0.3"]):
+                subprocess.run(listen + words, check=True, timeout=20)
+            routes = subprocess.run(listen + ["ip", "-6", "route", "show"], capture_output=True, text=True, check=True).stdout
+            assert "2001:db8:bad::/64" in routes, routes
+        finally:
+            subprocess.run(["ip", "netns", "del", made], check=False)
+
+
+OUTLIVES = """import socket, sys, time
+s = socket.create_connection((sys.argv[1], 22), 5); s.settimeout(5)
+for _ in range(6):
+    s.sendall(b'x'); assert s.recv(1) == b'x'; time.sleep(0.5)
+t = socket.create_connection((sys.argv[1], 22), 5); t.settimeout(5)
+t.sendall(b'y'); print(t.recv(1).decode())"""
+
+
+def test_flow_outlives_the_ttl_of_its_name(cella, names, reach):
+    """An address that may not be used any more is for new connections; what is open goes on, and a new one asks again."""
+    cell, facts = reach("names.json")
+    asked = len(names.questions)
+    source = PROBES.rpartition("\nmain()")[0] + f"\nsys.argv[1:] = [_lookup({facts['gateway']!r}, 'git.example.com')]\n" + OUTLIVES
+    assert cella("exec", cell, "--", "python3", "-c", source).ok().text == "y"
+    assert names.questions[asked:].count("git.example.com") >= 2
+
+
 # ---- the gate
 
 

@@ -13,6 +13,7 @@ ZONE = {"api.example.com": ["203.0.113.20"], "*.wild.example.org": ["203.0.113.2
         "www.example.com": ["203.0.113.23"], "turn.example.com": ["203.0.113.24"],
         "rebind.example.com": ["10.0.0.5"], "meta.example.com": ["169.254.169.254"], "loop.example.com": ["127.0.0.1"],
         "own.example.com": ["93.184.216.1"], "zero.example.com": ["0.0.0.0"], "unlisted.example.com": ["203.0.113.25"]}
+TTLS = {"git.example.com": 1}  # seconds; others 5
 CNAMES = {"alias.example.com": ("metadata.internal.example", "169.254.169.254")}
 
 
@@ -63,7 +64,7 @@ class Names:
         else:
             found = ZONE.get(name) or ZONE.get("*." + name.partition(".")[2]) or []
             for address in found if qtype == 1 else []:
-                body += b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 5, 4) + socket.inet_aton(address)
+                body += b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, TTLS.get(name, 5), 4) + socket.inet_aton(address)
                 count += 1
         known = name in CNAMES or name in ZONE or "*." + name.partition(".")[2] in ZONE
         return (query[:2] + struct.pack("!HHHHH", 0x8180 | (0 if known else 3), 1, count, 0, 0) + query[12:at] + body)
