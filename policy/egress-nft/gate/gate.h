@@ -53,9 +53,10 @@ struct gate {
     struct watch ctl, relay, dns_udp, dns_tcp, nflog, udp, engine;
     int raw_fd; /* datagrams to the cell with a header of our own */
     struct flow *flows, *dead;
-    unsigned n_flows, n_pending; /* pending: with a deadline */
-    unsigned n_paused;           /* out of tokens */
-    unsigned n_assocs;           /* UDP */
+    unsigned n_flows, n_measured; /* measured: not among the flows */
+    unsigned n_pending;           /* with a deadline */
+    unsigned n_paused;            /* out of tokens */
+    unsigned n_assocs;            /* UDP */
     struct dns_conn *dns_conns, *dns_dead;
     unsigned n_dns_conns;
     struct dns_wait *dns_waits;
@@ -195,6 +196,7 @@ struct flow_limits {
     struct use *rule; /* NULL: none yet */
     struct policy_limits of_rule;
     int counted; /* among the connections */
+    int free;    /* of a measurement: neither bounded nor counted, that is no use of the network */
 };
 /* 1: another connection is allowed, and is counted. */
 int limits_open(struct gate *g, struct flow_limits *l, const char *rule,

@@ -119,8 +119,12 @@ static long budget(struct use *u, const struct policy_limits *l, int tx, size_t 
 
 long limits_budget(struct gate *g, const struct flow_limits *l, int tx, size_t want)
 {
-    long of_rule = l->rule ? budget(l->rule, &l->of_rule, tx, want) : -1,
-         of_all = budget(g->uses, &g->table.head.limits, tx, want);
+    long of_rule, of_all;
+
+    if (l->free)
+        return (long)want;
+    of_rule = l->rule ? budget(l->rule, &l->of_rule, tx, want) : -1;
+    of_all = budget(g->uses, &g->table.head.limits, tx, want);
 
     return of_rule < of_all ? of_rule : of_all;
 }
@@ -133,6 +137,8 @@ static void spend(struct use *u, int tx, size_t n)
 
 void limits_spend(struct gate *g, const struct flow_limits *l, int tx, size_t n)
 {
+    if (l->free)
+        return;
     if (l->rule)
         spend(l->rule, tx, n);
     spend(g->uses, tx, n);
@@ -146,6 +152,8 @@ static void refund(struct use *u, int tx, size_t n)
 
 void limits_refund(struct gate *g, const struct flow_limits *l, int tx, size_t n)
 {
+    if (l->free)
+        return;
     if (l->rule)
         refund(l->rule, tx, n);
     refund(g->uses, tx, n);
@@ -155,6 +163,8 @@ int limits_any(const struct gate *g, const struct flow_limits *l, int tx)
 {
     const struct policy_limits *all = &g->table.head.limits, *of = &l->of_rule;
 
+    if (l->free)
+        return 0;
     return tx ? (all->tx_bytes || all->tx_bps || of->tx_bytes || of->tx_bps)
               : (all->rx_bytes || all->rx_bps || of->rx_bytes || of->rx_bps);
 }
@@ -164,6 +174,8 @@ int limits_open(struct gate *g, struct flow_limits *l, const char *rule,
 {
     const struct policy_limits *all = &g->table.head.limits;
 
+    if (l->free)
+        return 1;
     l->rule = use_get(g, rule);
     l->of_rule = *of_rule;
     if (!l->rule || (of_rule->conns && l->rule->conns >= of_rule->conns) ||
@@ -189,8 +201,11 @@ void limits_close(struct gate *g, struct flow_limits *l)
 void limits_move(struct gate *g, struct flow_limits *l, const char *rule,
                  const struct policy_limits *of_rule)
 {
-    struct use *to = use_get(g, rule);
+    struct use *to;
 
+    if (l->free)
+        return;
+    to = use_get(g, rule);
     l->of_rule = *of_rule;
     if (!to)
         return;

@@ -137,7 +137,7 @@ void flow_end(struct gate *g, struct flow *f, int hard, uint32_t reason)
         ;
     if (*p)
         *p = f->next;
-    g->n_flows--;
+    *(f->sport ? &g->n_measured : &g->n_flows) -= 1;
     if (f->state == FLOW_RESOLVE)
         upstream_cancel(f);
     engine_refund(g, f);
@@ -306,7 +306,8 @@ static struct flow *flow_new(struct gate *g, int own_fd, uint32_t asked, uint16_
                        .gen = g->table.head.generation};
     f->next = g->flows;
     g->flows = f;
-    g->n_flows++;
+    f->limits.free = f->sport != 0;
+    *(f->sport ? &g->n_measured : &g->n_flows) += 1;
     return f;
 }
 
@@ -327,6 +328,11 @@ static uint32_t judge_new(struct gate *g, struct flow *f, const struct policy_ru
     return reason;
 }
 
+static int too_many(const struct gate *g, const struct flow *f)
+{
+    return (f->sport ? g->n_measured : g->n_flows) > FLOWS_MAX;
+}
+
 static void flow_begin(struct gate *g, struct flow *f)
 {
     const struct policy_rule *r;
@@ -334,8 +340,7 @@ static void flow_begin(struct gate *g, struct flow *f)
 
     if (r)
         snprintf(f->rule, sizeof(f->rule), "%s", r->id);
-    if (reason == REASON_NONE &&
-        (g->n_flows > FLOWS_MAX || !limits_open(g, &f->limits, r->id, &r->limits)))
+    if (reason == REASON_NONE && (too_many(g, f) || !limits_open(g, &f->limits, r->id, &r->limits)))
         reason = REASON_LIMIT;
     if (reason == REASON_NONE && f->name && r->layer == POLICY_HTTP && !engine_here(g))
         reason = REASON_BROKER_DOWN;
@@ -356,9 +361,7 @@ static void flow_begin(struct gate *g, struct flow *f)
 /* The positive twin of a measurement: no verdict, and no further than the sink. */
 static void flow_sink(struct gate *g, struct flow *f)
 {
-    static const struct policy_limits none;
-
-    if (g->n_flows > FLOWS_MAX || !limits_open(g, &f->limits, "", &none)) {
+    if (too_many(g, f)) {
         flow_end(g, f, 1, REASON_LIMIT);
         return;
     }

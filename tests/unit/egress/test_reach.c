@@ -222,6 +222,37 @@ static void test_tighten(void **state)
     forget_events();
 }
 
+/* What is measured is neither bounded by the policy's limits nor counted: the cell has all of them afterwards. */
+static void test_no_limits(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell =
+        attach_cell(0,
+                    "{\"version\":1,\"limits\":{\"tx_bytes\":40},\"allow\":[{\"id\":\"doc\","
+                    "\"cidr\":\"203.0.113.0/28\",\"ports\":[80],\"layer\":\"raw\","
+                    "\"limits\":{\"conns\":1,\"tx_bytes\":30}}]}",
+                    &at);
+    int a, b, own;
+
+    (void)state;
+    own = held_open("203.0.113.10", 80, 30001); /* 5 bytes, the one connection */
+    assert_int_equal(begin(cell, 5000), 0);
+    a = held_open("203.0.113.10", 80, JUDGED);
+    b = held_open("203.0.113.10", 80, TWIN);
+    assert_int_equal(held_say(a), 0);
+    assert_int_equal(held_say(b), 0);
+    assert_int_equal(held_say(a), 0); /* more than the rule has, and than the cell has */
+    assert_int_equal(held_say(a), 0);
+    assert_int_equal(end(cell), 0);
+    close(a);
+    close(b);
+    assert_int_equal(held_say(own), 0); /* 20 more of 30 */
+    assert_int_not_equal(held_say(own), 0);
+    close(own);
+    world.ops->detach(cell);
+    forget_events();
+}
+
 /* Measured flows are no use of the network: no accounting, no net.allow; denials say what they are. */
 static unsigned lines;
 static void count_line(void *ctx, const struct cella_flow *f)
@@ -382,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_sink),           cmocka_unit_test(test_no_account),
         cmocka_unit_test(test_ends_by_itself), cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_expect),         cmocka_unit_test(test_tighten),
+        cmocka_unit_test(test_no_limits),
     };
 
     return cmocka_run_group_tests(tests, up, down);
