@@ -188,6 +188,18 @@ def named(server, name, port, sni="=", how="whole"):
         return {"result": "ok" if reply == hello else "closed"}
 
 
+def outlives(server, name, port):
+    """One connection to a name for three seconds, then another to the same address."""
+    address = _lookup(server, name)
+    with socket.create_connection((address, int(port)), WAIT) as first:
+        for _ in range(6):
+            first.sendall(b"x")
+            if first.recv(1) != b"x":
+                return {"result": "closed"}
+            time.sleep(0.5)
+    return tcp(address, port)
+
+
 def named_udp(server, name, port):
     address = _lookup(server, name)
     return udp(address, port) if address else {"result": "no address"}
