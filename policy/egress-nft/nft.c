@@ -133,6 +133,23 @@ void nft_rule(struct nft_batch *b, const char *chain, struct nftnl_rule *rule)
         nftnl_rule_free(rule);
 }
 
+void nft_empty(struct nft_batch *b, const char *chain)
+{
+    struct nftnl_rule *all = nftnl_rule_alloc();
+    struct nlmsghdr *h;
+
+    if (!all || nftnl_rule_set_str(all, NFTNL_RULE_TABLE, NFT_TABLE) < 0 ||
+        nftnl_rule_set_str(all, NFTNL_RULE_CHAIN, chain) < 0) {
+        no_memory(b);
+    } else {
+        h = begin(b, NFT_MSG_DELRULE, 0);
+        nftnl_rule_nlmsg_build_payload(h, all);
+        end(b, h);
+    }
+    if (all)
+        nftnl_rule_free(all);
+}
+
 /* ---- sets ---- */
 
 static struct nftnl_set *set_named(const char *name)
@@ -165,6 +182,21 @@ void nft_set(struct nft_batch *b, const char *name, enum nft_set_kind kind)
         nftnl_set_set_data(s, NFTNL_SET_DESC_CONCAT, fields, sizeof(fields)) < 0)
         no_memory(b);
     h = begin(b, NFT_MSG_NEWSET, NLM_F_CREATE | NLM_F_EXCL);
+    nftnl_set_nlmsg_build_payload(h, s);
+    end(b, h);
+    nftnl_set_free(s);
+}
+
+void nft_drop(struct nft_batch *b, const char *set)
+{
+    struct nftnl_set *s = set_named(set);
+    struct nlmsghdr *h;
+
+    if (!s) {
+        no_memory(b);
+        return;
+    }
+    h = begin(b, NFT_MSG_DELSET, 0);
     nftnl_set_nlmsg_build_payload(h, s);
     end(b, h);
     nftnl_set_free(s);

@@ -38,11 +38,15 @@ void nft_batch_fini(struct nft_batch *b);
 void nft_table(struct nft_batch *b);
 void nft_set(struct nft_batch *b, const char *name, enum nft_set_kind kind);
 void nft_flush(struct nft_batch *b, const char *set);
+/* The set itself; no rule may use it any more. */
+void nft_drop(struct nft_batch *b, const char *set);
 /* Disjoint ranges. `seconds`: 0, or their life. */
 void nft_elements(struct nft_batch *b, const char *set, enum nft_set_kind kind,
                   const struct nft_range *v, size_t n, uint32_t seconds);
 /* A base chain drops by policy. */
 void nft_chain(struct nft_batch *b, const char *name, const struct nft_hook *hook);
+/* Without its rules, but still there. */
+void nft_empty(struct nft_batch *b, const char *chain);
 /* Takes the rule; NULL counts as out of memory. */
 void nft_rule(struct nft_batch *b, const char *chain, struct nftnl_rule *rule);
 /* All or nothing, in the current network namespace. `what` begins the message of a failure. */

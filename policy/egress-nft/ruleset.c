@@ -122,12 +122,27 @@ static void add_name_ports(struct nft_batch *b, const struct policy_table *t,
     free(v);
 }
 
-static void add_elements(struct nft_batch *b, const struct policy_table *t,
-                         const struct host_addrs *hosts)
+/* The large sets exist under two names, in turn: see ruleset_replace(). */
+static const char *const large[2][2] = {{"allow", "allow_udp"}, {"allow2", "allow_udp2"}};
+
+static void add_large(struct nft_batch *b, int turn, const struct policy_table *t)
+{
+    nft_set(b, large[turn][0], NFT_ADDR_PORTS);
+    nft_set(b, large[turn][1], NFT_ADDR_PORTS);
+    add_allow(b, large[turn][0], t->entries, t->head.n_entries);
+    add_allow(b, large[turn][1], t->udp, t->head.n_udp);
+}
+
+static void drop_large(struct nft_batch *b, int turn)
+{
+    nft_drop(b, large[turn][0]);
+    nft_drop(b, large[turn][1]);
+}
+
+static void add_small(struct nft_batch *b, const struct policy_table *t,
+                      const struct host_addrs *hosts)
 {
     add_hard(b, hosts);
-    add_allow(b, "allow", t->entries, t->head.n_entries);
-    add_allow(b, "allow_udp", t->udp, t->head.n_udp);
     add_name_ports(b, t, POLICY_TCP);
     add_name_ports(b, t, POLICY_UDP);
 }
@@ -199,9 +214,9 @@ static const struct {
     const char *name;
     enum nft_set_kind kind;
 } sets[] = {
-    {"special", NFT_ADDRS},        {"hard", NFT_ADDRS},     {"allow", NFT_ADDR_PORTS},
-    {"allow_udp", NFT_ADDR_PORTS}, {"name_tcp", NFT_PORTS}, {"name_udp", NFT_PORTS},
-    {"real_tcp", NFT_PORTS},       {"real_udp", NFT_PORTS}, {"reach", NFT_PORTS_TIMED},
+    {"special", NFT_ADDRS},     {"hard", NFT_ADDRS},     {"name_tcp", NFT_PORTS},
+    {"name_udp", NFT_PORTS},    {"real_tcp", NFT_PORTS}, {"real_udp", NFT_PORTS},
+    {"reach", NFT_PORTS_TIMED},
 };
 
 /* Destinations that have no answer: this network, loopback, multicast, broadcast. */
@@ -226,14 +241,30 @@ static const struct {
     {"local_out", local_out, {"filter", NF_INET_LOCAL_OUT, 0, NULL}},
 };
 
-static void add_rules(struct nft_batch *b, const char *chain, const struct step *steps,
+#define STEPS_MAX 16
+
+/* The steps of one rule, with the names that the large sets have in this turn; returns how many there were. */
+static size_t rule_of(const struct step *steps, int turn, struct step out[STEPS_MAX])
+{
+    size_t n = 0, i;
+
+    do {
+        out[n] = steps[n];
+        for (i = 0; steps[n].name && i < ARRAY_LEN(large[0]); i++)
+            if (!strcmp(steps[n].name, large[0][i]))
+                out[n].name = large[turn][i];
+    } while (steps[n++].kind != STEP_END);
+    return n;
+}
+
+static void add_rules(struct nft_batch *b, const char *chain, const struct step *steps, int turn,
                       uint32_t cell)
 {
+    struct step rule[STEPS_MAX];
+
     while (steps->kind != STEP_END) {
-        nft_rule(b, chain, rule_build(steps, cell));
-        while (steps->kind != STEP_END)
-            steps++;
-        steps++;
+        steps += rule_of(steps, turn, rule);
+        nft_rule(b, chain, rule_build(rule, cell));
     }
 }
 
@@ -249,28 +280,70 @@ int ruleset_load(uint32_t slot, const struct policy_table *t, const struct host_
     for (i = 0; i < ARRAY_LEN(sets); i++)
         nft_set(&b, sets[i].name, sets[i].kind);
     nft_elements(&b, "special", NFT_ADDRS, special, ARRAY_LEN(special), 0);
-    add_elements(&b, t, hosts);
+    add_large(&b, 0, t);
+    add_small(&b, t, hosts);
     for (i = 0; i < ARRAY_LEN(chains); i++) {
         nft_chain(&b, chains[i].name, &chains[i].hook);
-        add_rules(&b, chains[i].name, chains[i].rules, slot_cell(slot));
+        add_rules(&b, chains[i].name, chains[i].rules, 0, slot_cell(slot));
     }
     r = nft_commit(&b, "loading the rule set", err);
     nft_batch_fini(&b);
     return r;
 }
 
-int ruleset_replace(const struct policy_table *t, const struct host_addrs *hosts,
+/* 0: no large set has the names of this turn any more; -EBUSY: the rules use them. */
+static int free_turn(int turn)
+{
+    struct nft_batch b;
+    int r;
+
+    nft_batch_init(&b);
+    drop_large(&b, turn);
+    r = nft_commit(&b, "", NULL);
+    nft_batch_fini(&b);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* The turn whose names are free. A helper that died on the way can have left sets that no rule uses. */
+static int next_turn(struct cella_error *err)
+{
+    int turn = free_turn(0) == 0 ? 0 : 1, r = free_turn(turn);
+
+    return r < 0 ? fail(err, r, "removing an old set: %s", strerror(-r)) : turn;
+}
+
+static int load_large(int turn, const struct policy_table *t, struct cella_error *err)
+{
+    struct nft_batch b;
+    int r;
+
+    nft_batch_init(&b);
+    add_large(&b, turn, t);
+    r = nft_commit(&b, "loading the new networks", err);
+    nft_batch_fini(&b);
+    return r;
+}
+
+/* Taking elements one by one out of a large set takes the square of their number: seconds for ten thousand. So the
+   new ones become a set of another name first, and then the rules that use it take the place of the old rules.
+   Mustn't: be one transaction. A set made in it is empty for a moment after the rules changed. */
+int ruleset_replace(uint32_t slot, const struct policy_table *t, const struct host_addrs *hosts,
                     struct cella_error *err)
 {
     struct nft_batch b;
     size_t i;
-    int r;
+    int turn = next_turn(err), r = turn < 0 ? turn : load_large(turn, t, err);
 
+    if (r < 0)
+        return r;
     nft_batch_init(&b);
+    nft_empty(&b, "pre");
     for (i = 0; i < ARRAY_LEN(sets); i++)
         if (strcmp(sets[i].name, "special") && strcmp(sets[i].name, "reach"))
             nft_flush(&b, sets[i].name);
-    add_elements(&b, t, hosts);
+    add_small(&b, t, hosts);
+    add_rules(&b, "pre", pre, turn, slot_cell(slot));
+    drop_large(&b, !turn);
     r = nft_commit(&b, "changing the rule set", err);
     nft_batch_fini(&b);
     return r;

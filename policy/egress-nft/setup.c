@@ -304,7 +304,7 @@ static int again(struct job *j, struct cella_error *err)
     if (r == 0)
         r = ruleset_reach(0, 0, 0, err);
     if (r == 0)
-        r = ruleset_replace(&j->table, &j->hosts, err);
+        r = ruleset_replace(j->slot, &j->table, &j->hosts, err);
     if (r == 0)
         r = make_sockets(j, err);
     return r < 0 ? r : become_gate(j, err);
@@ -337,7 +337,7 @@ static int apply(struct job *j, struct cella_error *err)
     if (r == 0)
         r = enter(FD_CELL, "gate", err);
     if (r == 0)
-        r = ruleset_replace(&j->table, &j->hosts, err);
+        r = ruleset_replace(j->slot, &j->table, &j->hosts, err);
     return r;
 }
 
@@ -382,7 +382,7 @@ static int probe(struct job *j, struct cella_error *err)
     if (r == 0)
         r = ruleset_load(0, &j->table, &j->hosts, err);
     if (r == 0)
-        r = ruleset_replace(&j->table, &j->hosts, err);
+        r = ruleset_replace(j->slot, &j->table, &j->hosts, err);
     return r < 0 ? r : make_sockets(j, err);
 }
 

@@ -48,7 +48,7 @@ int gate_raw(int *ret_fd, struct cella_error *err);
 /* ---- ruleset.c ---- */
 int ruleset_load(uint32_t slot, const struct policy_table *t, const struct host_addrs *hosts,
                  struct cella_error *err);
-int ruleset_replace(const struct policy_table *t, const struct host_addrs *hosts,
+int ruleset_replace(uint32_t slot, const struct policy_table *t, const struct host_addrs *hosts,
                     struct cella_error *err);
 /* Source ports from which everything ends in the gate's sink, for so many seconds; 0: none any more. */
 int ruleset_reach(uint32_t lo, uint32_t hi, uint32_t seconds, struct cella_error *err);

@@ -430,6 +430,23 @@ void *attach_cell(int i, const char *document, struct cella_attached *ret)
     return self;
 }
 
+int apply_to(void *cell, const char *document, uint64_t gen, struct cella_applied *ret)
+{
+    static char msg[512];
+    struct cella_error err = {.hdr = CELLA_HDR_INIT(struct cella_error, CELLA_KIND_ERROR),
+                              .msg = msg,
+                              .msg_cap = sizeof(msg)};
+    struct cella_policy policy = {.hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY),
+                                  .name = "test",
+                                  .document = {document, strlen(document)},
+                                  .generation = gen};
+    int r = world.ops->apply(cell, &policy, ret, &err);
+
+    if (r < 0)
+        printf("apply: %s\n", msg);
+    return r;
+}
+
 /* ----------------------------------------------------------------- probes */
 
 static int open_to(const struct target *t, int type, struct sockaddr_in *a)

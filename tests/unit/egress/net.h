@@ -56,6 +56,8 @@ int wait_child(pid_t pid);
 void fresh_cell(int i);
 /* Attaches cell `i` (slot i) with the document; aborts the test on failure. */
 void *attach_cell(int i, const char *document, struct cella_attached *ret);
+/* Another document; what was wrong with it is printed. */
+int apply_to(void *cell, const char *document, uint64_t gen, struct cella_applied *ret);
 /* Lets the host loop run until nothing came for `ms`. */
 void host_turn(int ms);
 /* Waits for it, 2 s at most. */

@@ -359,23 +359,6 @@ static int hold_flow(void *arg)
     return read(fd, &c, 1) < 0 ? errno : 252;
 }
 
-static int apply(void *cell, const char *document, uint64_t gen, struct cella_applied *ret)
-{
-    char msg[512] = "";
-    struct cella_error err = {.hdr = CELLA_HDR_INIT(struct cella_error, CELLA_KIND_ERROR),
-                              .msg = msg,
-                              .msg_cap = sizeof(msg)};
-    struct cella_policy policy = {.hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY),
-                                  .name = "test",
-                                  .document = {document, strlen(document)},
-                                  .generation = gen};
-    int r = world.ops->apply(cell, &policy, ret, &err);
-
-    if (r < 0)
-        printf("apply: %s\n", msg);
-    return r;
-}
-
 static pid_t start_flow(void)
 {
     int ready[2];
@@ -405,22 +388,23 @@ static void test_apply(void **state)
     (void)state;
     assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &new), ECONNREFUSED);
     t = ms();
-    assert_int_equal(apply(cell, other, 2, &done), 0);
+    assert_int_equal(apply_to(cell, other, 2, &done), 0);
     printf("apply %.2f ms\n", ms() - t);
     assert_int_equal(done.generation, 2);
     assert_int_equal(done.killed, 1);
     assert_int_equal(wait_child(flow), ECONNRESET);
     assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &old), ECONNREFUSED);
     assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &new), 0);
-    assert_true(apply(cell, "{\"version\":1,\"allow\":[{}]}", 3, &done) < 0); /* changes nothing */
+    assert_true(apply_to(cell, "{\"version\":1,\"allow\":[{}]}", 3, &done) <
+                0); /* changes nothing */
     assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &new), 0);
-    assert_int_equal(apply(cell, ALLOW_WIDE, 4, &done), 0);
+    assert_int_equal(apply_to(cell, ALLOW_WIDE, 4, &done), 0);
     assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &old), 0);
     assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &new), ECONNREFUSED);
     flow = start_flow();
-    assert_int_equal(apply(cell, ALLOW_WIDE, 5, &done), 0); /* a flow that stays allowed stays */
+    assert_int_equal(apply_to(cell, ALLOW_WIDE, 5, &done), 0); /* a flow that stays allowed stays */
     assert_int_equal(done.killed, 0);
-    assert_int_equal(apply(cell, "", 6, &done), 0);
+    assert_int_equal(apply_to(cell, "", 6, &done), 0);
     assert_int_equal(wait_child(flow), ECONNRESET);
     assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &old), ECONNREFUSED);
     world.ops->detach(cell);
@@ -454,7 +438,7 @@ static void test_apply_fails(void **state)
     world.setup = NULL;
     unlink(path); /* the helper is gone when it is needed again */
     flow = start_flow();
-    assert_true(apply(cell, narrow, 2, &done) < 0);
+    assert_true(apply_to(cell, narrow, 2, &done) < 0);
     assert_int_equal(wait_child(flow), ECONNRESET);
     conns = world.sinks->conns;
     assert_int_not_equal(in_ns(world.cell_ns[0], probe_echo, &old), 0);
@@ -510,7 +494,7 @@ static void test_gate_killed(void **state)
     conns = world.sinks->conns;
     assert_int_not_equal(in_ns(world.cell_ns[0], probe_echo, &t), 0);
     assert_int_equal(world.sinks->conns, conns);
-    assert_int_equal(apply(cell, ALLOW_WIDE, 2, &done), -EPIPE);
+    assert_int_equal(apply_to(cell, ALLOW_WIDE, 2, &done), -EPIPE);
     world.ops->detach(cell);
     forget_events();
 }

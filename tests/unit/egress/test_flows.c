@@ -239,6 +239,68 @@ static void test_local_link(void **state)
     forget_events();
 }
 
+/* ---- a change that leaves them allowed ---- */
+
+#define CHANGES 30
+#define NETS 1500
+
+/* Many networks of no interest, of which `last` differs, and the one that is dialled. */
+static const char *many_networks(char *text, size_t room, int last)
+{
+    size_t at = (size_t)snprintf(text, room, "{\"version\":1,\"allow\":[");
+    int i;
+
+    for (i = 0; i < NETS; i++)
+        at += (size_t)snprintf(text + at, room - at,
+                               "{\"id\":\"n%d\",\"cidr\":\"20.%d.%d.%d/32\",\"ports\":[443],"
+                               "\"layer\":\"raw\"},",
+                               i, i >> 8, i & 255, last);
+    snprintf(text + at, room - at,
+             "{\"id\":\"doc\",\"cidr\":\"203.0.113.0/24\",\"ports\":[80],\"layer\":\"raw\"}]}");
+    return text;
+}
+
+/* One flow, because each new one is an event, and a warden in the middle of a change reads none. */
+static int ping(void *arg)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
+    const volatile char *enough = arg;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    char c = 'x';
+
+    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+        return errno;
+    while (!*enough)
+        if (write(fd, &c, 1) != 1 || read(fd, &c, 1) != 1)
+            return errno ? errno : 250;
+    return 0;
+}
+
+/* The rules are exchanged as a whole: not for one packet is a destination closed that both allow. */
+static void test_no_gap(void **state)
+{
+    static char text[2][NETS * 96];
+    struct cella_attached at = {0};
+    struct cella_applied did = {0};
+    void *cell = attach_cell(0, many_networks(text[0], sizeof(text[0]), 1), &at);
+    uint64_t gen;
+    pid_t pid;
+
+    (void)state;
+    many_networks(text[1], sizeof(text[1]), 2);
+    world.sinks->report[0] = 0;
+    pid = spawn_in_ns(world.cell_ns[0], ping, world.sinks->report);
+    for (gen = 2; gen < 2 + CHANGES; gen++) {
+        assert_int_equal(apply_to(cell, text[(gen + 1) % 2], gen, &did), 0);
+        host_turn(2);
+    }
+    world.sinks->report[0] = 1;
+    assert_int_equal(wait_child(pid), 0);
+    world.ops->detach(cell);
+    forget_events();
+}
+
 /* ---- many flows at once ---- */
 
 #define MANY 300
@@ -301,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_half_close),
         cmocka_unit_test(test_upstream_refused),
         cmocka_unit_test(test_reader_gone),
+        cmocka_unit_test(test_no_gap),
         cmocka_unit_test(test_flow_limit),
         cmocka_unit_test(test_pipes_given_back),
         cmocka_unit_test(test_local_link),

@@ -485,19 +485,7 @@ static void done(void)
 
 static int apply(const char *document, uint64_t gen, struct cella_applied *ret)
 {
-    static char msg[512];
-    struct cella_error err = {.hdr = CELLA_HDR_INIT(struct cella_error, CELLA_KIND_ERROR),
-                              .msg = msg,
-                              .msg_cap = sizeof(msg)};
-    struct cella_policy policy = {.hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY),
-                                  .name = "test",
-                                  .document = {document, strlen(document)},
-                                  .generation = gen};
-    int r = world.ops->apply(cell, &policy, ret, &err);
-
-    if (r < 0)
-        printf("apply: %s\n", msg);
-    return r;
+    return apply_to(cell, document, gen, ret);
 }
 
 static const struct seen *event(const char *kind, const char *reason, const char *name)
