@@ -73,6 +73,8 @@ static int tell(struct warden *w, int certificates, const struct trust_bundle *b
         buf_addf(&places, "%s%s", places.len ? "," : "", b->places[i]);
     for (i = 0; i < b->n_keystores; i++)
         buf_addf(&places, "%s%s", places.len ? "," : "", b->keystores[i]);
+    for (i = 0; i < b->n_anchors; i++)
+        buf_addf(&places, "%s%s", places.len ? "," : "", b->anchors[i]);
     env_kept(w, &kept);
     if (kept.len)
         warden_log(w, CELLA_LOG_WARN, "trust",
@@ -127,10 +129,11 @@ static int ca_wire(struct warden *w, int dir, const struct cella_span *ca,
         return r;
     r = files_write(dir, ca, &b, err);
     if (!mounts)
-        b.n_places = b.n_keystores = 0;
+        b.n_places = b.n_keystores = b.n_anchors = 0;
     if (r == 0 &&
         (mounts_over(w, "ca-bundle.pem", w->trust_source, b.places, b.n_places, mounts, n) < 0 ||
-         mounts_over(w, "cacerts", w->keystore_source, b.keystores, b.n_keystores, mounts, n) < 0))
+         mounts_over(w, "cacerts", w->keystore_source, b.keystores, b.n_keystores, mounts, n) < 0 ||
+         mounts_over(w, "ca.pem", w->anchor_source, b.anchors, b.n_anchors, mounts, n) < 0))
         r = fail(err, -ENAMETOOLONG, "%s: the path is too long", w->shown_source);
     if (r == 0)
         r = tell(w, count, &b, err);

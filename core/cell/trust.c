@@ -35,15 +35,29 @@ static const char *const keystore_paths[] = {
 };
 _Static_assert(ARRAY_LEN(keystore_paths) <= TRUST_KEYSTORES_MAX, "a place per path");
 
+/* What update-ca-certificates and update-ca-trust add to the bundles they write. */
+static const char *const anchor_paths[] = {
+    "/usr/local/share/ca-certificates/cella-gate.crt", /* Debian, Ubuntu, Alpine */
+    "/etc/pki/ca-trust/source/anchors/cella-gate.pem", /* Fedora, RHEL */
+};
+_Static_assert(ARRAY_LEN(anchor_paths) <= TRUST_ANCHORS_MAX, "a place per path");
+
 #define BUNDLE TRUST_BUNDLE_PATH
 #define ALONE TRUST_ALONE_PATH
 
 /* Variables that replace a program's trust get the whole bundle, those that add to it the CA alone. */
 static const char *const environment[] = {
-    "SSL_CERT_FILE=" BUNDLE,     "CURL_CA_BUNDLE=" BUNDLE,     "REQUESTS_CA_BUNDLE=" BUNDLE,
-    "PIP_CERT=" BUNDLE,          "GIT_SSL_CAINFO=" BUNDLE,     "AWS_CA_BUNDLE=" BUNDLE,
-    "CARGO_HTTP_CAINFO=" BUNDLE, "NODE_EXTRA_CA_CERTS=" ALONE, "DENO_CERT=" ALONE,
+    "SSL_CERT_FILE=" BUNDLE,
+    "CURL_CA_BUNDLE=" BUNDLE,
+    "REQUESTS_CA_BUNDLE=" BUNDLE,
+    "PIP_CERT=" BUNDLE,
+    "GIT_SSL_CAINFO=" BUNDLE,
+    "AWS_CA_BUNDLE=" BUNDLE,
+    "CARGO_HTTP_CAINFO=" BUNDLE,
+    "NODE_EXTRA_CA_CERTS=" ALONE,
+    "DENO_CERT=" ALONE,
     "UV_NATIVE_TLS=1",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=" BUNDLE,
 };
 
 const char *trust_env(size_t i)
@@ -203,6 +217,28 @@ static int keystore_build(const struct image *img, const char *ca, size_t len,
     return r;
 }
 
+/* Where the directory is the image's own: below one of its mounts no file can be added. */
+static void anchors_find(const struct image *img, struct trust_bundle *b)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+    auto_close int root = img->root ? open(img->root, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    const char *rest;
+    size_t i;
+
+    for (i = 0; root >= 0 && i < ARRAY_LEN(anchor_paths); i++) {
+        char dir[64];
+        auto_close int fd = -1;
+        snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(anchor_paths[i], '/') - anchor_paths[i]),
+                 anchor_paths[i]);
+        if (root_of(img, anchor_paths[i], &rest) != img->root)
+            continue;
+        fd = (int)syscall(SYS_openat2, root, dir, &how, sizeof(how));
+        if (fd >= 0)
+            b->anchors[b->n_anchors++] = anchor_paths[i];
+    }
+}
+
 int trust_bundle_build(const struct image *img, const char *ca, size_t len,
                        struct trust_bundle *ret, struct cella_error *err)
 {
@@ -216,6 +252,7 @@ int trust_bundle_build(const struct image *img, const char *ca, size_t len,
         buf_add(&b.text, ca, len);
         line_end(&b.text);
         r = keystore_build(img, ca, len, &b, err);
+        anchors_find(img, &b);
     }
     if (b.text.oom || b.keystore.oom)
         r = fail(err, -ENOMEM, "certificates: out of memory");

@@ -15,6 +15,7 @@
 #define TRUST_KEYSTORE_MAX (8u << 20) /* of what is shown to a cell */
 #define TRUST_PLACES_MAX 8u
 #define TRUST_KEYSTORES_MAX 4u
+#define TRUST_ANCHORS_MAX 2u
 
 /* How many certificates the text holds. -EINVAL and *ret_why when it holds anything else: a key,
    another PEM object, text that no reader of certificates expects. */
@@ -32,6 +33,8 @@ struct trust_bundle {
     struct buf keystore; /* for Java: empty when the image has none at a known place */
     const char *keystores[TRUST_KEYSTORES_MAX];
     size_t n_keystores;
+    const char *anchors[TRUST_ANCHORS_MAX]; /* where tools that rebuild a bundle look for more */
+    size_t n_anchors;
 };
 int trust_bundle_build(const struct image *img, const char *ca, size_t len,
                        struct trust_bundle *ret, struct cella_error *err);

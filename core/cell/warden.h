@@ -97,8 +97,8 @@ struct warden {
     int trust_on;                   /* the cell trusts the enforcer's authority */
     unsigned char trust_digest[32]; /* of that */
     struct denials denials;
-    char shown_source[700], trust_source[720],
-        keystore_source[720]; /* host paths of what trust.c mounts */
+    char shown_source[700], trust_source[720], keystore_source[720],
+        anchor_source[720]; /* host paths of what trust.c mounts */
 
     struct sink_slot *sinks;
     size_t n_sinks;
@@ -199,7 +199,7 @@ int64_t secret_value(struct warden *w, const char *name, const char *purpose, ch
 
 /* shown.c */
 #define SHOWN_DIR "shown" /* in the cell's directory */
-#define SHOWN_MOUNTS_MAX 13u
+#define SHOWN_MOUNTS_MAX 15u
 /* In a cell that runs: for commands that start from now on. */
 int shown_trust(struct warden *w, const struct cella_span *ca, struct cella_error *err);
 /* Adds at most SHOWN_MOUNTS_MAX mounts, whose strings are the warden's. */

@@ -15,7 +15,7 @@ from harness.enforced import enforced
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 PORT = 8443
 REPLACING = ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE",
-             "CARGO_HTTP_CAINFO"]
+             "CARGO_HTTP_CAINFO", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"]
 ADDING = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"]
 
 SERVER = """import http.server, ssl, sys
@@ -156,6 +156,26 @@ def test_the_users_own_value_is_kept_and_told(cella, authorities):
         assert event["kept"] == "SSL_CERT_FILE,NODE_EXTRA_CA_CERTS" and event["certificates"] == 1
         assert event["bundle"] == BUNDLE and BUNDLE in event["mounted"]
         assert "SSL_CERT_FILE" in cella.wait_event(cell, {"kind": "plugin.log", "topic": "trust"})["text"]
+
+
+def test_tools_that_rebuild_a_bundle_keep_the_authority(cella, authorities, tmp_path):
+    """In an image that has the directory they look into, and no bundle yet."""
+    image = tmp_path / "image"
+    for directory in ("usr/local/share/ca-certificates", "etc/ssl/certs", "etc/ca-certificates/update.d", "tmp"):
+        (image / directory).mkdir(parents=True)
+    for directory in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "usr/share"):
+        (image / directory).mkdir(parents=True)
+    for link in ("bin", "sbin", "lib", "lib64"):
+        (image / link).symlink_to(f"usr/{link}")
+    (image / "etc/ca-certificates.conf").write_text("")
+    mounts = [w for d in ("bin", "sbin", "lib", "lib64", "share") for w in ("--mount", f"/usr/{d}:/usr/{d}")]
+    ca = authorities["ours"][0]
+    with enforced(cella, "--image", f"dir:{image}", *mounts, ca=str(ca)) as (cell, _):
+        cella("exec", cell, "--", "update-ca-certificates").ok()
+        assert ca.read_text().strip() in cella("exec", cell, "--", "cat", BUNDLE).ok().text
+        event = cella.wait_event(cell, {"kind": "cell.trust"})
+        assert event["mounted"] == "/usr/local/share/ca-certificates/cella-gate.crt"
+    assert not list((image / "usr/local/share/ca-certificates").iterdir())
 
 
 def test_an_authority_with_a_key_is_refused(cella, authorities, tmp_path):

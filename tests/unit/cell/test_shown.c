@@ -348,7 +348,7 @@ static void test_environment(void **state)
         }
     }
     assert_int_equal(additive, 2);
-    assert_int_equal(i, 10);
+    assert_int_equal(i, 11);
 }
 
 /* ---- denials ---- */
@@ -501,6 +501,37 @@ static void test_denials_off(void **state)
     json_decref(last);
 }
 
+/* Only where the cell's own layer can hold it, and never out of the image. */
+static void test_anchors(void **state)
+{
+    static const char debian[] = "/usr/local/share/ca-certificates/cella-gate.crt";
+    struct cella_mount usr = {.source = dir, .target = "/usr", .type = CELLA_MOUNT_BIND};
+
+    (void)state;
+    assert_int_equal(build(), 0);
+    assert_int_equal(bundle.n_anchors, 0);
+    parents(debian);
+    parents("/etc/pki/ca-trust/source/anchors/x");
+    trust_bundle_fini(&bundle);
+    assert_int_equal(build(), 0);
+    assert_int_equal(bundle.n_anchors, 2);
+    assert_string_equal(bundle.anchors[0], debian);
+    image.mounts = &usr;
+    image.n_mounts = 1;
+    trust_bundle_fini(&bundle);
+    assert_int_equal(build(), 0);
+    image.mounts = NULL;
+    image.n_mounts = 0;
+    assert_int_equal(bundle.n_anchors, 1);
+    assert_string_not_equal(bundle.anchors[0], debian);
+    assert_int_equal(remove_tree_at(AT_FDCWD, in_image("/etc")), 0);
+    assert_int_equal(remove_tree_at(AT_FDCWD, in_image("/usr")), 0);
+    assert_int_equal(symlink("/usr/local", in_image("/usr")), 0); /* a loop in the image */
+    trust_bundle_fini(&bundle);
+    assert_int_equal(build(), 0);
+    assert_int_equal(bundle.n_anchors, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -512,6 +543,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_links, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_image, setup, teardown),
         cmocka_unit_test_setup_teardown(test_image_mounts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_anchors, setup, teardown),
         cmocka_unit_test(test_keystore),
         cmocka_unit_test_setup_teardown(test_keystore_of_image, setup, teardown),
         cmocka_unit_test(test_help),
