@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 import zipfile
@@ -31,8 +32,7 @@ POLICY = {"version": 1, "revision": 1, "allow": [
 
 GRPC_CLIENT = """import grpc, json, sys
 key = (('x-api-key', sys.argv[2]),)
-with open('/run/cella/ca-bundle.pem', 'rb') as f: roots = f.read()
-channel = grpc.secure_channel(sys.argv[1], grpc.ssl_channel_credentials(roots))
+channel = grpc.secure_channel(sys.argv[1], grpc.ssl_channel_credentials())
 def call(kind, name): return getattr(channel, kind)('/cella.Test/' + name)
 answer, info = call('unary_unary', 'Unary').with_call(b'x' * 100000, metadata=key, timeout=10)
 out = {'unary': answer.decode(), 'trailer': dict(info.trailing_metadata()).get('x-trailer')}
@@ -160,6 +160,22 @@ def engine_of(cella, cell):
     return next(p for p in harness.children_of(cella.warden(cell)) if "cella-gate-http" in harness.command_of(p))
 
 
+def _received(cella, cell):
+    """Bytes that have come to the cell's device, as the cell's own kernel counts them."""
+    for line in open(f"/proc/{cella.agent(cell)}/net/dev"):
+        if line.strip().startswith("eth0:"):
+            return int(line.split()[1])
+    return 0
+
+
+def _ended(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as handle:
+            return handle.read().rsplit(")", 1)[1].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def test_grpc(run):
     """Unary, both streams and all at once; trailers carry status and metadata; a denial is a status, not a broken channel."""
     out = json.loads(python(run, GRPC_CLIENT, GRPC, PLACEHOLDER))
@@ -245,6 +261,34 @@ def test_a_large_upload_takes_no_memory(cella, cell, run, framing, size):
     digest.update(bytes(size & 0xfffff))
     assert out.decode() == f"{size} {digest.hexdigest()} {VALUE}", errors
     assert 0 < peak < before + (4 << 20), (before, peak)
+
+
+def test_a_gate_that_dies_takes_its_http_flows_along(cella, shop, enforcer, restarting):
+    """The engine has copies of a flow's descriptors and goes by itself, also while the warden cannot act; afterwards both are
+    there again, and the cell trusts them as before."""
+    path = shop.directory / "clients.json"
+    path.write_text(json.dumps(POLICY))
+    with cella.configured(classes=restarting, **enforcer):
+        context = cella.cell("--policy", path)
+        name = context.__enter__()
+    try:
+        download = cella.spawn("exec", name, "--", "curl", "-sS", "-o", "/dev/null", "-m", "60", f"https://{HTTPS}/download/{1 << 40}")
+        harness.wait_until(lambda: _received(cella, name) > 1 << 20, 10, "a download under way")
+        warden, gate, engine = cella.warden(name), cella.gate(name), engine_of(cella, name)
+        os.kill(warden, signal.SIGSTOP)
+        try:
+            os.kill(gate, signal.SIGKILL)
+            harness.wait_until(lambda: _ended(engine), 2, "the end of the engine")
+            before = _received(cella, name)
+            time.sleep(0.3)
+            assert _received(cella, name) == before
+        finally:
+            os.kill(warden, signal.SIGCONT)
+        cella.wait_event(name, {"kind": "net.gate", "state": "restarted"})
+        assert cella("exec", name, "--", "curl", "-sS", "-H", f"x-api-key: {PLACEHOLDER}", f"https://{HTTPS}/x").ok().text.endswith(VALUE)
+        assert b"reset" in download.communicate(timeout=20)[1] and download.returncode == 56
+    finally:
+        context.__exit__(None, None, None)
 
 
 def test_bytes_per_second_hold_for_http(cella, shop, enforcer):

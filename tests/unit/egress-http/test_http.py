@@ -972,6 +972,22 @@ class H2(Case):
         c.flush()
         self.denied2(c.answer(stream), "method_path")
         self.denied2(c.answer(c.ask("/a#b")), "bad_request", "400")
+
+    def test_websocket_over_h2_is_not_offered(self):
+        """Clients then take HTTP/1.1 for it (RFC 8441, 3); one that does not ask first loses the stream, not the connection."""
+        c = H2Client("h2.example")
+        self.assertEqual(c.answer(c.ask())["head"][":status"], "200")
+        self.assertFalse(c.c.remote_settings.enable_connect_protocol)
+        stream = c.c.get_next_available_stream_id()
+        c.c.send_headers(stream, [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "https"), (":path", "/ws"),
+                                  (":authority", "h2.example:9443")])
+        c.flush()
+        self.assertEqual(c.answer(stream)["reset"], 1)  # PROTOCOL_ERROR
+        self.assertEqual(c.answer(c.ask())["head"][":status"], "200")
+
+    def test_method_denied(self):
+        c = H2Client("h2paths.example")
+        self.denied2(c.answer(c.ask("/ok/1", method="POST")), "method_path")
         STAGE.wait("deny", reason=REASON["method_path"], method="POST")
 
     def test_injection(self):

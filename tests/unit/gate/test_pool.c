@@ -10,9 +10,11 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
+#include "../ledger.h"
 #include "gate.h"
 
 static uint64_t now = 1;
@@ -114,13 +116,37 @@ static void test_pool(void **state)
     assert_null(name_at(0));
 }
 
+/* What a gate finds that takes the place of another: the same names at the same addresses, or nothing at all. Last: the
+   pool is full of the test before. */
+static void test_ledger(void **state)
+{
+    struct ledger *l =
+        mmap(NULL, sizeof(*l), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static const char *const bad[] = {"",  "Upper.example", "a..example", "a.example.",
+                                      "a", "a.example"}; /* the last: there already */
+    size_t i;
+
+    (void)state;
+    assert_ptr_not_equal(l, MAP_FAILED);
+    l->n_names = LEDGER_NAMES_MAX + 1;
+    assert_int_equal(names_restore(l), -1);
+    l->n_names = 1;
+    memset(l->names[0], 'a', sizeof(l->names[0])); /* without an end */
+    assert_int_equal(names_restore(l), -1);
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        strcpy(l->names[0], bad[i]);
+        assert_int_equal(names_restore(l), -1);
+    }
+    l->n_names = 0;
+    assert_int_equal(names_restore(l), 0);
+    munmap(l, sizeof(*l));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pins),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_suspect),
-        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_pins), cmocka_unit_test(test_cache),  cmocka_unit_test(test_suspect),
+        cmocka_unit_test(test_pool), cmocka_unit_test(test_ledger),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
