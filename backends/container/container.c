@@ -10,6 +10,7 @@
  * parent's death for PR_SET_PDEATHSIG.
  */
 #include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 #include "container.h"
@@ -108,7 +109,6 @@ static int container_start(void *self, struct cella_started *ret_started, struct
 static int container_stop(void *self, uint32_t how, uint64_t timeout_ns, struct cella_error *err)
 {
     struct container *c = self;
-    struct cella_stats last = {0};
 
     (void)err;
     if (c->pid <= 0)
@@ -122,7 +122,9 @@ static int container_stop(void *self, uint32_t how, uint64_t timeout_ns, struct 
                 break;
         }
     }
-    limits_stats(c, &last); /* notes a full layer while it still is one */
+    limits_layer(c); /* notes a full layer while it still is one */
+    if (how == CELLA_STOP_BEGIN)
+        return c->paused || kill(c->pid, SIGKILL) == 0 ? 0 : -errno;
     launch_kill(c);
     return 0;
 }

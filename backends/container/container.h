@@ -113,6 +113,8 @@ void confine(const struct launch *l);
 int limits_apply(struct container *c, const struct cella_spec *spec, struct cella_error *err);
 int limits_resize(struct container *c, const struct cella_limits *limits, struct cella_error *err);
 void limits_stats(struct container *c, struct cella_stats *ret);
+/* Bytes in the writable layer, or -1; notes when it is full. */
+int64_t limits_layer(struct container *c);
 
 /* probe.c */
 int container_probe(const struct cella_host *host, const struct cella_probe_report *report,

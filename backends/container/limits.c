@@ -145,10 +145,21 @@ int limits_resize(struct container *c, const struct cella_limits *l, struct cell
     return r;
 }
 
+int64_t limits_layer(struct container *c)
+{
+    struct statfs fs;
+
+    if (c->layer_fd < 0 || fstatfs(c->layer_fd, &fs) < 0)
+        return -1;
+    if (c->limits.disk_bytes && (fs.f_bavail == 0 || fs.f_ffree == 0))
+        c->limit_hit |= CELLA_LIMIT_HIT_DISK;
+    return (int64_t)(fs.f_blocks - fs.f_bfree) * (int64_t)fs.f_bsize;
+}
+
 void limits_stats(struct container *c, struct cella_stats *ret)
 {
     struct cgroup_stats s;
-    struct statfs fs;
+    int64_t disk = limits_layer(c);
 
     cgroup_stats_read(&c->cgroup, &s);
     ret->cpu_user_ns = s.cpu_user_ns;
@@ -163,13 +174,10 @@ void limits_stats(struct container *c, struct cella_stats *ret)
     ret->pids_refused = s.pids_refused;
     /* the same order, with disk_bytes (bit 6) put in between */
     ret->unknown = (s.unknown & 0x3fu) | (s.unknown & ~0x3fu) << 1;
-    if (c->layer_fd >= 0 && fstatfs(c->layer_fd, &fs) == 0) {
-        ret->disk_bytes = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
-        if (c->limits.disk_bytes && (fs.f_bavail == 0 || fs.f_ffree == 0))
-            c->limit_hit |= CELLA_LIMIT_HIT_DISK;
-    } else {
+    if (disk >= 0)
+        ret->disk_bytes = (uint64_t)disk;
+    else
         ret->unknown |= 1u << 6;
-    }
     if (s.oom_kills)
         c->limit_hit |= CELLA_LIMIT_HIT_MEMORY;
     if (s.pids_refused)

@@ -42,6 +42,67 @@ static void config_undo(struct warden *w)
     w->class = NULL;
 }
 
+/* ---- ready: the enforcer begins what takes longest, while everything else is still being found out ---- */
+
+static int uplink_open(struct warden *w, struct cella_error *err)
+{
+    if (!w->config->uplink || w->uplink_fd >= 0)
+        return 0;
+    w->uplink_fd = open(w->config->uplink, O_RDONLY | O_CLOEXEC);
+    return w->uplink_fd < 0
+               ? fail(err, -errno, "uplink %s: %s; it must be a network namespace file",
+                      w->config->uplink, strerror(errno))
+               : 0;
+}
+
+/* The configured enforcer, else the one in tree; and its options. */
+static int enforcer_find(struct warden *w, struct cella_error *err)
+{
+    int r = w->enforcer_plugin
+                ? 0
+                : catalog_configured(w->config, CELLA_KIND_ENFORCER, &w->enforcer_plugin, err);
+
+    if (r == -ENOENT)
+        r = catalog_find(w->config, CELLA_KIND_ENFORCER, "egress-nft", &w->enforcer_plugin, err);
+    if (r == -ENOENT)
+        return fail(err, r,
+                    "no egress enforcer is installed; cella-enforcer-egress-nft.so belongs in %s",
+                    plugin_dir());
+    if (r == 0 && !w->enforcer_options)
+        r = catalog_options(w->config, w->enforcer_plugin, NULL, &w->enforcer_options, err);
+    return r;
+}
+
+/* Fails never: what is wrong here is met again, and told, by the arrows after the audit has begun. */
+static int ready_go(struct warden *w, struct cella_error *err)
+{
+    struct cella_ready ready = {.hdr = CELLA_HDR_INIT(struct cella_ready, CELLA_KIND_READY)};
+    const char *policy = w->req.policy ? w->req.policy : w->class->policy;
+    struct errbuf eb;
+
+    (void)err;
+    if ((!w->req.policy_file && !strcmp(policy, "none")) ||
+        enforcer_find(w, errbuf_init(&eb)) < 0 || uplink_open(w, errbuf_init(&eb)) < 0)
+        return 0;
+    ready.options = option_set_get(w->enforcer_options);
+    ready.borrow_uplink_fd = w->uplink_fd;
+    enforcer_ready(w->enforcer_plugin, &w->enforcer_host.table, &ready, &w->enforcer_ready);
+    return 0;
+}
+
+static void ready_undo(struct warden *w)
+{
+    if (w->enforcer_ready)
+        enforcer_unready(w->enforcer_plugin, steal_ptr(&w->enforcer_ready));
+    if (w->uplink_fd >= 0)
+        close(steal_fd(&w->uplink_fd));
+    option_set_free(w->enforcer_options);
+    w->enforcer_options = NULL;
+    host_calls_drop(w, &w->enforcer_host);
+    plugin_unload(w->enforcer_plugin);
+    w->enforcer_plugin = NULL;
+}
+
 /* ---- store ---- */
 
 static int store_go(struct warden *w, struct cella_error *err)
@@ -172,20 +233,6 @@ static void select_undo(struct warden *w)
 
 /* ---- policy ---- */
 
-/* The configured enforcer, else the one in tree. */
-static int enforcer_find(struct warden *w, struct cella_error *err)
-{
-    int r = catalog_configured(w->config, CELLA_KIND_ENFORCER, &w->enforcer_plugin, err);
-
-    if (r == -ENOENT)
-        r = catalog_find(w->config, CELLA_KIND_ENFORCER, "egress-nft", &w->enforcer_plugin, err);
-    return r == -ENOENT ? fail(err, r,
-                               "no egress enforcer is installed; cella-enforcer-egress-nft.so "
-                               "belongs in %s",
-                               plugin_dir())
-                        : r;
-}
-
 static int policy_go(struct warden *w, struct cella_error *err)
 {
     struct cella_policy policy;
@@ -193,8 +240,6 @@ static int policy_go(struct warden *w, struct cella_error *err)
 
     if (r == 0)
         r = enforcer_find(w, err);
-    if (r == 0)
-        r = catalog_options(w->config, w->enforcer_plugin, NULL, &w->enforcer_options, err);
     if (r < 0)
         return r;
     w->generation = w->generation_last = 1;
@@ -206,11 +251,6 @@ static int policy_go(struct warden *w, struct cella_error *err)
 
 static void policy_undo(struct warden *w)
 {
-    option_set_free(w->enforcer_options);
-    w->enforcer_options = NULL;
-    host_calls_drop(w, &w->enforcer_host);
-    plugin_unload(w->enforcer_plugin);
-    w->enforcer_plugin = NULL;
     policy_text_fini(&w->policy);
 }
 
@@ -346,17 +386,6 @@ static void slot_undo(struct warden *w)
 
 /* ---- attach ---- */
 
-static int uplink_open(struct warden *w, struct cella_error *err)
-{
-    if (!w->config->uplink)
-        return 0;
-    w->uplink_fd = open(w->config->uplink, O_RDONLY | O_CLOEXEC);
-    return w->uplink_fd < 0
-               ? fail(err, -errno, "uplink %s: %s; it must be a network namespace file",
-                      w->config->uplink, strerror(errno))
-               : 0;
-}
-
 static uint32_t link_kind(const struct warden *w)
 {
     if (!strcmp(w->policy.name, "none"))
@@ -384,6 +413,7 @@ static int attach_go(struct warden *w, struct cella_error *err)
     attach.scratch = scratch;
     attach.borrow_uplink_fd = w->uplink_fd;
     attach.link = w->link_kind = link_kind(w);
+    attach.own_ready = steal_ptr(&w->enforcer_ready);
     r = enforcer_attach(w->enforcer_plugin, &w->enforcer_host.table, &attach, &w->enforcer,
                         &w->attached, err);
     if (r < 0)
@@ -412,14 +442,13 @@ static void attach_undo(struct warden *w)
         enforcer_detach(&w->enforcer);
     }
     w->enforcer_on = 0;
-    if (w->uplink_fd >= 0)
-        close(steal_fd(&w->uplink_fd));
 }
 
 /* ---- the table ---- */
 
 static const struct arrow arrows[] = {
     {"config", config_go, config_undo},
+    {"ready", ready_go, ready_undo},
     {"store", store_go, store_undo},
     {"audit", audit_go, audit_undo},
     {"select", select_go, select_undo},

@@ -142,7 +142,7 @@ static void progress(void *ctx, const char *stage)
         send_json(ctx, 0, json_pack("{s:s}", "stage", stage));
 }
 
-static json_t *created_json(struct warden *w)
+json_t *created_json(struct warden *w)
 {
     static const char *const members[] = {"id",    "name",   "class",  "backend",    "strength",
                                           "image", "digest", "policy", "generation", "address"};
@@ -153,32 +153,6 @@ static json_t *created_json(struct warden *w)
         if ((v = json_object_get(w->cell, members[i])))
             json_object_set(o, members[i], json_is_object(v) ? json_object_get(v, "name") : v);
     return o;
-}
-
-static int call_create(struct peer *p, json_t *args, const struct pending *from,
-                       struct cella_error *err)
-{
-    struct warden *w = p->warden;
-    int r;
-
-    if (w->state != W_NEW)
-        return fail(err, -EEXIST, "create: this warden has its cell already");
-    r = request_parse(args, &w->req, err);
-    if (r == 0)
-        r = arrows_run(w, progress, p, err);
-    if (r < 0) {
-        request_fini(&w->req);
-        return r;
-    }
-    w->state = W_CREATED;
-    json_object_set_new(w->cell, "state", json_string("created"));
-    warden_save(w);
-    peer_reply_ok(w, from, created_json(w));
-    if (p->dead && p->lease) { /* it went away while the cell was made */
-        w->remove_at_end = 1;
-        cell_end(w, "stop", "the client that held the cell went away");
-    }
-    return 0;
 }
 
 static int call_start(struct peer *p, json_t *args, const struct pending *from,
@@ -197,13 +171,33 @@ static int call_start(struct peer *p, json_t *args, const struct pending *from,
     return 0;
 }
 
-static int call_lease(struct peer *p, json_t *args, const struct pending *from,
-                      struct cella_error *err)
+static int call_create(struct peer *p, json_t *args, const struct pending *from,
+                       struct cella_error *err)
 {
-    (void)args;
-    (void)err;
-    p->lease = 1;
-    peer_reply_ok(p->warden, from, NULL);
+    struct warden *w = p->warden;
+    int r;
+
+    if (w->state != W_NEW)
+        return fail(err, -EEXIST, "create: this warden has its cell already");
+    r = request_parse(args, &w->req, err);
+    p->lease = r == 0 && w->req.lease; /* from the first moment on */
+    if (r == 0)
+        r = arrows_run(w, progress, p, err);
+    if (r < 0) {
+        request_fini(&w->req);
+        return r;
+    }
+    w->state = W_CREATED;
+    json_object_set_new(w->cell, "state", json_string("created"));
+    warden_save(w);
+    if (p->dead && p->lease) { /* it went away while the cell was made */
+        w->remove_at_end = 1;
+        cell_end(w, "stop", "the client that held the cell went away");
+        return 0;
+    }
+    if (w->req.start)
+        return call_start(p, NULL, from, err);
+    peer_reply_ok(w, from, created_json(w));
     return 0;
 }
 
@@ -359,7 +353,7 @@ static int waiter_add(struct warden *w, const struct pending *from, struct cella
 static int call_wait(struct peer *p, json_t *args, const struct pending *from,
                      struct cella_error *err)
 {
-    (void)args;
+    p->one_command = json_is_true(json_object_get(args, "command"));
     return waiter_add(p->warden, from, err);
 }
 
@@ -402,11 +396,11 @@ static const struct call {
     int any_state; /* allowed before create */
     int (*go)(struct peer *p, json_t *args, const struct pending *from, struct cella_error *err);
 } calls[] = {
-    {"create", 1, call_create},   {"start", 0, call_start},   {"lease", 1, call_lease},
-    {"pause", 0, call_pause},     {"resume", 0, call_resume}, {"stats", 0, call_stats},
-    {"inspect", 0, call_inspect}, {"call", 0, call_method},   {"wait", 0, call_wait},
-    {"stop", 0, call_stop},       {"rm", 0, call_rm},         {"policy", 0, call_policy},
-    {"phase", 0, call_phase},     {"reach", 0, call_reach},
+    {"create", 1, call_create}, {"start", 0, call_start},   {"pause", 0, call_pause},
+    {"resume", 0, call_resume}, {"stats", 0, call_stats},   {"inspect", 0, call_inspect},
+    {"call", 0, call_method},   {"wait", 0, call_wait},     {"stop", 0, call_stop},
+    {"rm", 0, call_rm},         {"policy", 0, call_policy}, {"phase", 0, call_phase},
+    {"reach", 0, call_reach},
 };
 
 static void dispatch_call(struct peer *p, uint32_t id, json_t *message)

@@ -131,6 +131,8 @@ static void end_now(void *data)
     link_free(w->link); /* ends every stream; the clients are told */
     w->link = NULL;
     w->main_stream = NULL;
+    gate_unwatch(w); /* its end is no accident any more */
+    enforcer_finish(&w->enforcer);
     egress = egress_json(w);
     arrows_undo(w, ARROWS_AUDIT);
     if (w->audit) {

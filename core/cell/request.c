@@ -174,6 +174,8 @@ static const struct member members[] = {
     {"hostname", M_STRING, offsetof(struct request, hostname)},
     {"readonly", M_BOOL, offsetof(struct request, readonly)},
     {"detach", M_BOOL, offsetof(struct request, detach)},
+    {"lease", M_BOOL, offsetof(struct request, lease)},
+    {"start", M_BOOL, offsetof(struct request, start)},
     {"env", M_ARRAY, offsetof(struct request, env)},
     {"argv", M_ARRAY, offsetof(struct request, argv)},
     {"mounts", M_ARRAY, offsetof(struct request, mounts)},

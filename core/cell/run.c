@@ -31,6 +31,7 @@ static void link_hello(void *ctx, uint32_t version)
     struct warden *w = ctx;
     struct errbuf eb;
     struct cella_error *err = errbuf_init(&eb);
+    json_t *started;
 
     loop_timer_cancel(w->loop, w->hello_timer);
     w->hello_timer = 0;
@@ -44,7 +45,9 @@ static void link_hello(void *ctx, uint32_t version)
         cell_end(w, "backend", "%s", eb.text);
         return;
     }
-    peer_reply_ok(w, &w->starter, json_pack("{s:I}", "pid", (json_int_t)w->started.host_pid));
+    started = w->req.start ? created_json(w) : json_object();
+    json_object_set_new(started, "pid", json_integer((json_int_t)w->started.host_pid));
+    peer_reply_ok(w, &w->starter, started);
 }
 
 static void link_closed(void *ctx, int code, const char *why)

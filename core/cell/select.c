@@ -44,7 +44,7 @@ static void candidate_probe(struct selection *s, struct candidate *c)
 
     if (!c->plugin)
         return;
-    if (backend_probe(c->plugin, &s->w->plain.table, &c->probe, err) < 0)
+    if (backend_probe(c->plugin, &s->w->plain.table, CELLA_PROBE_QUICK, &c->probe, err) < 0)
         snprintf(c->reason, sizeof(c->reason), "%.500s", eb.text);
     else if (c->probe.probe.strength < class->floor)
         snprintf(c->reason, sizeof(c->reason), "strength here is %s, the class's floor is %s",

@@ -113,12 +113,16 @@ static void agent_frame(void *ctx, struct link_stream *s, const struct cella_fra
     struct cella_frame out = *f;
     int terminal = f->type == CELLA_FRAME_EXIT || f->type == CELLA_FRAME_RESULT ||
                    f->type == CELLA_FRAME_ERROR;
+    int last;
 
     limits_activity(r->warden);
     if (f->type == CELLA_FRAME_DATA && r->op == CELLA_OP_GET) {
         crypto_hash_sha256_update(&r->hash, payload, f->length);
         r->bytes += f->length;
     }
+    last = terminal && r->op == CELLA_OP_EXEC && r->peer && r->peer->one_command;
+    if (last) /* the cell ends while the rest is written down */
+        backend_stop_begin(&r->warden->backend);
     if (terminal) {
         struct cella_stats stats;
         if (r->warden->state == W_RUNNING)
@@ -133,6 +137,8 @@ static void agent_frame(void *ctx, struct link_stream *s, const struct cella_fra
         peer_send(r->peer, &out, payload);
     else if (f->type == CELLA_FRAME_DATA)
         credit_back(s, f); /* nobody reads any more; the stream must still come to its end */
+    if (last)
+        cell_end(r->warden, r->warden->commands_ended ? "exit" : "stop", NULL);
     if (terminal)
         relay_free(r);
 }

@@ -33,6 +33,8 @@ struct request {
     const char *name, *class, *backend, *image, *policy, *policy_file, *user, *workdir, *hostname;
     struct config_limits limits; /* merged: request over class over built-in */
     int readonly, detach;
+    int lease;                             /* the cell goes with the connection that asks for it */
+    int start;                             /* and is started at once: one answer for both */
     json_t *env, *argv, *mounts, *options; /* borrowed, may be NULL */
 };
 
@@ -59,6 +61,7 @@ struct policy_text {
 
 struct warden {
     struct loop *loop;
+    void *enforcer_ready; /* what the enforcer has begun; goes into its attach */
     struct plugin_host plain, backend_host, enforcer_host;
     struct host_call *host_calls; /* watches and timers of plugins */
     const char *config_file;
@@ -164,7 +167,7 @@ int select_backend(struct warden *w, struct cella_error *err);
 /* arrows.c - from request to created cell, each arrow with its undo */
 int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,
                struct cella_error *err);
-#define ARROWS_AUDIT 3 /* config, store, audit: what the end of a cell still needs */
+#define ARROWS_AUDIT 4 /* config, ready, store, audit: what the end of a cell still needs */
 void arrows_undo(struct warden *w, size_t until);
 
 /* reach.c */
@@ -188,6 +191,8 @@ int policy_again(struct warden *w, struct cella_error *err);
 
 /* gate.c */
 int gate_watch(struct warden *w, struct cella_error *err);
+/* control.c: what create answers. */
+json_t *created_json(struct warden *w);
 void gate_unwatch(struct warden *w);
 
 /* secrets.c */

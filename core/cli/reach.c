@@ -258,12 +258,10 @@ static int measure_new(const struct options *o)
 
     if (r == 0)
         r = client_spawn(c, &cl, cli_err);
-    if (r == 0)
-        r = client_call(cl, "lease", NULL, NULL, NULL, NULL, NULL, cli_err);
+    json_object_set_new(request, "lease", json_true());
+    json_object_set_new(request, "start", json_true());
     if (r == 0)
         r = client_call(cl, "create", request, NULL, NULL, NULL, NULL, cli_err);
-    if (r == 0)
-        r = client_call(cl, "start", NULL, NULL, NULL, NULL, NULL, cli_err);
     if (r == 0) {
         struct errbuf eb;
         r = measure(o, cl);

@@ -62,9 +62,11 @@ static void say_strength(const json_t *created)
             json_str(created, "policy"));
 }
 
-/* A spawned warden with its cell created; with `lease` the cell goes when this process goes, from the
- * first moment on. A refusal may ask for its own exit status: *ret_exit. */
-static int cell_new(const struct options *o, int argc, char **argv, int detach, int lease,
+/* NEW_RUN: started, and the cell goes when this process goes, from the first moment on. */
+enum new_kind { NEW_CREATED, NEW_STARTED, NEW_RUN };
+
+/* A spawned warden with its cell. A refusal may ask for its own exit status: *ret_exit. */
+static int cell_new(const struct options *o, int argc, char **argv, int detach, enum new_kind kind,
                     struct config **ret_config, struct client **ret, json_t **ret_created,
                     struct stages *stages, int *ret_exit)
 {
@@ -74,11 +76,11 @@ static int cell_new(const struct options *o, int argc, char **argv, int detach, 
     int r = request ? cli_config(o, &c) : cli_err->code;
 
     *ret_exit = CLI_FAILED;
+    json_object_set_new(request, "lease", json_boolean(kind == NEW_RUN));
+    json_object_set_new(request, "start", json_boolean(kind != NEW_CREATED));
     stage(stages, "spawn");
     if (r == 0)
         r = client_spawn(c, &cl, cli_err);
-    if (r == 0 && lease)
-        r = client_call(cl, "lease", NULL, NULL, NULL, NULL, NULL, cli_err);
     if (r == 0)
         r = client_call(cl, "create", request, ret_created, ret_exit, stage_of(stages), stages,
                         cli_err);
@@ -140,28 +142,17 @@ static void run_command(struct run *run, const struct buf *fields)
     run->session = client_session(run->client, &s, &run->end, cli_err);
 }
 
-/* The last word of the warden: its answer to "rm", or to "wait" when it ended the cell itself. */
+/* The last word of the warden: the cell has ended, with its command or by itself, and is gone. */
 static int run_summary(struct run *run)
 {
     struct errbuf eb;
     struct cella_error *err = errbuf_init(&eb);
-    json_t *force = json_pack("{s:b}", "force", 1), *removed = NULL;
-    int alive = run->end.type && session_errno(&run->end) != EPIPE, r = -EPIPE;
 
-    if (alive) {
-        stage(&run->stages, "rm");
-        r = client_call(run->client, "rm", force, &removed, NULL, stage_of(&run->stages),
-                        &run->stages, err);
-    }
-    json_decref(force);
-    if (client_call_end(run->client, &run->summary, r == 0 ? NULL : err) < 0 && r < 0)
+    stage(&run->stages, "rm");
+    if (client_call_end(run->client, &run->summary, err) < 0)
         return run->session < 0 && !run->end.type
                    ? run->session /* the session has said how the warden died */
                    : fail(cli_err, err->code, "%s", eb.text);
-    if (removed) {
-        json_decref(run->summary);
-        run->summary = removed;
-    }
     return 0;
 }
 
@@ -231,12 +222,12 @@ static int run_finish(struct run *run)
 static int run_attached(struct run *run, int argc, char **argv)
 {
     auto_buf struct buf fields = BUF_INIT;
+    json_t *command = json_pack("{s:b}", "command", 1);
     int r = exec_fields(run->o, argc, argv, 0, &fields);
+
     if (r == 0)
-        r = client_call(run->client, "start", NULL, NULL, NULL, stage_of(&run->stages),
-                        &run->stages, cli_err);
-    if (r == 0)
-        r = client_call_begin(run->client, "wait", NULL, cli_err);
+        r = client_call_begin(run->client, "wait", command, cli_err);
+    json_decref(command);
     if (r < 0)
         return r;
     stage(&run->stages, "exec");
@@ -254,19 +245,16 @@ int verb_run(const struct options *o, int argc, char **argv)
                     "run: --rm and --detach exclude each other; \"cella rm\" removes the cell");
     if (o->detach && (o->interactive || o->tty))
         return fail(cli_err, -EINVAL, "run: --detach excludes --interactive and --tty");
-    r = cell_new(o, argc, argv, o->detach, !o->detach, &run.config, &run.client, &run.created,
-                 &run.stages, &status);
+    r = cell_new(o, argc, argv, o->detach, o->detach ? NEW_STARTED : NEW_RUN, &run.config,
+                 &run.client, &run.created, &run.stages, &status);
     if (r < 0) {
         cli_say("%s", cli_errbuf.text);
         return status;
     }
     say_strength(run.created);
     if (o->detach) {
-        r = client_call(run.client, "start", NULL, NULL, NULL, stage_of(&run.stages), &run.stages,
-                        cli_err);
         stages_print(&run.stages);
-        if (r == 0)
-            r = print_cell(o, run.created);
+        r = print_cell(o, run.created);
     } else {
         r = run_attached(&run, argc, argv);
     }
@@ -285,7 +273,7 @@ int verb_create(const struct options *o, int argc, char **argv)
     json_t *created = NULL;
     int r, status;
 
-    r = cell_new(o, argc, argv, argc > 0, /* lease= */ 0, &c, &cl, &created, &stages, &status);
+    r = cell_new(o, argc, argv, argc > 0, NEW_CREATED, &c, &cl, &created, &stages, &status);
     if (r < 0) {
         cli_say("%s", cli_errbuf.text);
         return status;

@@ -71,8 +71,8 @@ static int probe_check(const struct call *c, const struct probe_sink *s, struct 
     return 0;
 }
 
-int backend_probe(struct plugin *p, const struct cella_host *host, struct probe_result *ret,
-                  struct cella_error *err)
+int backend_probe(struct plugin *p, const struct cella_host *host, uint32_t flags,
+                  struct probe_result *ret, struct cella_error *err)
 {
     struct cella_probe_report report;
     struct probe_result out;
@@ -82,6 +82,7 @@ int backend_probe(struct plugin *p, const struct cella_host *host, struct probe_
 
     plugin_host_seen(p, host);
     probe_sink_init(&sink, &out, &report);
+    report.hdr.flags = flags;
     out.probe = (struct cella_probe){HDR(cella_probe, CELLA_KIND_PROBE)};
     struct cella_error *e = call_begin(&c, p, "probe", DEADLINE_PROBE);
     r = p->ops.backend.probe(host, &report, &out.probe, e);
@@ -191,6 +192,17 @@ int backend_stop(struct backend *b, uint32_t how, uint64_t timeout_ns, struct ce
     if (r == 0)
         b->state = next;
     return r;
+}
+
+void backend_stop_begin(struct backend *b)
+{
+    struct errbuf eb;
+    struct call c;
+
+    if (!b->self || b->state == BACKEND_STOPPED)
+        return;
+    struct cella_error *e = call_begin(&c, b->plugin, "stop", DEADLINE_CALL);
+    call_end(&c, ops(b)->stop(b->self, CELLA_STOP_BEGIN, 0, e), errbuf_init(&eb));
 }
 
 int backend_connect(struct backend *b, uint32_t port, int *ret_fd, struct cella_error *err)

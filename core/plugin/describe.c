@@ -133,7 +133,7 @@ static void probe_add(json_t *root, struct plugin *p, const struct cella_host *h
     struct cella_error *err = errbuf_init(&eb);
     json_t *caps = json_object(), *probe = json_object();
     size_t i;
-    int r = p->kind == CELLA_KIND_BACKEND ? backend_probe(p, host, &res, err)
+    int r = p->kind == CELLA_KIND_BACKEND ? backend_probe(p, host, 0, &res, err)
                                           : enforcer_probe(p, host, &res, err);
 
     json_object_set_new(probe, "usable", json_boolean(r == 0));

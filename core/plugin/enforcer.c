@@ -57,6 +57,36 @@ int enforcer_check(struct plugin *p, const struct cella_policy *policy, struct c
     return call_end(&c, r, err);
 }
 
+void enforcer_ready(struct plugin *p, const struct cella_host *host,
+                    const struct cella_ready *ready, void **ret)
+{
+    struct errbuf eb;
+    void *handle = NULL;
+    struct call c;
+    int r;
+
+    *ret = NULL;
+    if (!ops(p)->ready || !ops(p)->unready)
+        return;
+    plugin_host_seen(p, host);
+    struct cella_error *e = call_begin(&c, p, "ready", DEADLINE_CALL);
+    r = ops(p)->ready(host, ready, &handle, e);
+    r = call_end(&c, r, errbuf_init(&eb)); /* attach meets the same obstacle and says so */
+    if (r == 0)
+        *ret = handle;
+}
+
+void enforcer_unready(struct plugin *p, void *ready)
+{
+    struct call c;
+
+    if (!ready)
+        return;
+    call_begin(&c, p, "unready", DEADLINE_CALL);
+    ops(p)->unready(ready);
+    call_end_void(&c);
+}
+
 static const char *ca_fault(const struct cella_span *ca)
 {
     return ca->len > CELLA_CA_PEM_MAX || (ca->len && !ca->ptr)
@@ -178,9 +208,23 @@ static int applied_check(const struct call *c, const struct cella_applied *out, 
     return ca_fault(&out->ca_pem) ? call_broken(c, err, "%s", ca_fault(&out->ca_pem)) : 0;
 }
 
+void enforcer_finish(struct enforcer *e)
+{
+    struct errbuf eb;
+    struct call c;
+    int r;
+
+    if (!e->self || e->waiting || !ops(e->plugin)->finish)
+        return;
+    struct cella_error *own = call_begin(&c, e->plugin, "finish", DEADLINE_CALL);
+    r = ops(e->plugin)->finish(e->self, own);
+    r = call_end(&c, r, errbuf_init(&eb));
+    e->finished = 1;
+}
+
 static int attached_required(const struct enforcer *e, const char *op, struct cella_error *err)
 {
-    if (e->self && !e->waiting)
+    if (e->self && !e->waiting && (!e->finished || !strcmp(op, "report")))
         return 0;
     return fail(err, -EPROTO, "%s: %s is not possible before attach or after detach",
                 e->plugin ? e->plugin->name : "enforcer", op);

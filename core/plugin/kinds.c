@@ -51,6 +51,9 @@ static const struct op_info enforcer_ops[] = {
     OP(cella_enforcer_ops, attach_wait, "attach does everything"),
     OP(cella_enforcer_ops, restart, "a cell ends with its gate"),
     OP(cella_enforcer_ops, reach_tighten, "rows that are held are not measured"),
+    OP(cella_enforcer_ops, ready, "attach begins from nothing"),
+    OP(cella_enforcer_ops, unready, "required with ready"),
+    OP(cella_enforcer_ops, finish, "detach does it"),
 };
 
 static const struct op_info decider_ops[] = {

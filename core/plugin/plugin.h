@@ -92,12 +92,15 @@ struct probe_result {
     struct capability caps[48];
     size_t n_caps;
 };
-int backend_probe(struct plugin *p, const struct cella_host *host, struct probe_result *ret,
-                  struct cella_error *err);
+/* `flags`: CELLA_PROBE_QUICK or 0. */
+int backend_probe(struct plugin *p, const struct cella_host *host, uint32_t flags,
+                  struct probe_result *ret, struct cella_error *err);
 int backend_create(struct plugin *p, const struct cella_host *host, const struct cella_spec *spec,
                    struct backend *ret, struct cella_error *err);
 int backend_start(struct backend *b, struct cella_started *ret, struct cella_error *err);
 int backend_stop(struct backend *b, uint32_t how, uint64_t timeout_ns, struct cella_error *err);
+/* Kills without waiting, where the backend can; backend_stop(KILL) follows and is what counts. */
+void backend_stop_begin(struct backend *b);
 int backend_connect(struct backend *b, uint32_t port, int *ret_fd, struct cella_error *err);
 int backend_pause(struct backend *b, struct cella_error *err);
 int backend_resume(struct backend *b, struct cella_error *err);
@@ -111,11 +114,16 @@ int backend_reap(struct plugin *p, const struct cella_host *host, const struct c
 struct enforcer {
     struct plugin *plugin;
     void *self;
-    int waiting; /* attached early: only enforcer_wait and enforcer_detach are possible */
+    int waiting;  /* attached early: only enforcer_wait and enforcer_detach are possible */
+    int finished; /* only enforcer_report and enforcer_detach are */
 };
 int enforcer_probe(struct plugin *p, const struct cella_host *host, struct probe_result *ret,
                    struct cella_error *err);
 int enforcer_check(struct plugin *p, const struct cella_policy *policy, struct cella_error *err);
+/* Never fails: without a handle (*ret NULL) attach begins from nothing. The handle goes into attach or unready. */
+void enforcer_ready(struct plugin *p, const struct cella_host *host,
+                    const struct cella_ready *ready, void **ret);
+void enforcer_unready(struct plugin *p, void *ready);
 int enforcer_attach(struct plugin *p, const struct cella_host *host,
                     const struct cella_attach *attach, struct enforcer *ret,
                     struct cella_attached *ret_attached, struct cella_error *err);
@@ -141,6 +149,8 @@ int enforcer_reach_end(struct enforcer *e, void *ctx,
                        struct cella_error *err);
 /* Build id of the loaded object in hex, "" when it has none. `ret` holds at least 65 bytes. */
 void plugin_build_id(const struct plugin *p, char ret[65]);
+/* Nothing of the cell runs any more; only report and detach follow. A failure has been said as well as it could be. */
+void enforcer_finish(struct enforcer *e);
 void enforcer_detach(struct enforcer *e);
 int enforcer_reap(struct plugin *p, const struct cella_host *host, const struct cella_reap *reap,
                   struct cella_error *err);

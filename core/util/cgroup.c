@@ -17,6 +17,7 @@
 
 #include "cgroup.h"
 
+#define LAYOUT_NS 100000000u /* a probe and the create after it see one layout */
 #define TEXT_MAX (1u << 20)
 
 static const struct {
@@ -193,9 +194,16 @@ int cgroup_layout_parse(const char *mountinfo, const char *self_cgroup, const ch
 
 int cgroup_layout_read(struct cgroup_layout *ret, struct cella_error *err)
 {
+    static struct cgroup_layout l;
+    static uint64_t read_ns;
     auto_free char *mountinfo = NULL, *own = NULL, *controllers = NULL;
-    struct cgroup_layout l;
-    int r = read_file_at(AT_FDCWD, "/proc/self/mountinfo", TEXT_MAX, &mountinfo, NULL);
+    int r;
+
+    if (read_ns && now_ns() - read_ns < LAYOUT_NS) {
+        *ret = l;
+        return 0;
+    }
+    r = read_file_at(AT_FDCWD, "/proc/self/mountinfo", TEXT_MAX, &mountinfo, NULL);
 
     if (r == 0)
         r = read_file_at(AT_FDCWD, "/proc/self/cgroup", TEXT_MAX, &own, NULL);
@@ -213,6 +221,7 @@ int cgroup_layout_read(struct cgroup_layout *ret, struct cella_error *err)
         if (read_file_at(AT_FDCWD, path, 4096, &controllers, NULL) == 0)
             l.v2.controllers = controllers_of(controllers, strcspn(controllers, "\n"), ' ', 2);
     }
+    read_ns = now_ns();
     *ret = l;
     return 0;
 }

@@ -48,7 +48,7 @@ struct cgroup_layout {
    (may be ""). -EINVAL when the texts name no hierarchy at all. */
 int cgroup_layout_parse(const char *mountinfo, const char *self_cgroup, const char *v2_controllers,
                         struct cgroup_layout *ret);
-/* Of this process. */
+/* Of this process; what was read within the last 100 ms is not read again. Not thread-safe. */
 int cgroup_layout_read(struct cgroup_layout *ret, struct cella_error *err);
 /* 2 or 1, or 0 when no hierarchy has the controller. */
 int cgroup_layout_version(const struct cgroup_layout *l, enum cgroup_controller c);

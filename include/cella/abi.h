@@ -84,7 +84,8 @@ enum cella_kind {
     CELLA_KIND_SNAPSHOT = 83,
     CELLA_KIND_REACH = 84,
     CELLA_KIND_REACH_ROW = 85,
-    CELLA_KIND_REACH_SEEN = 86
+    CELLA_KIND_REACH_SEEN = 86,
+    CELLA_KIND_READY = 87
 };
 
 /* The first 16 bytes of every struct that crosses. Frozen for ever. */
@@ -176,6 +177,10 @@ enum cella_answer {
  * header of the kind; others are shown and otherwise ignored. `reason` is one line, may be NULL
  * only for CELLA_NATIVE.
  */
+/* In hdr.flags of a probe report: a cell is waiting. Say whether one can be made here; what only a trial
+   would show need not be tried, nor reported. */
+#define CELLA_PROBE_QUICK 1u
+
 struct cella_probe_report {
     struct cella_hdr hdr; /* CELLA_KIND_PROBE_REPORT */
     void *ctx;

@@ -153,7 +153,9 @@ struct cella_snapshot {
 enum cella_stop_how {
     /* the core has already asked the agent; wait up to the timeout, then kill */
     CELLA_STOP_GRACEFUL = 1000,
-    CELLA_STOP_KILL = 2000
+    CELLA_STOP_KILL = 2000,
+    /* As KILL, but it need not be waited for: KILL follows at once. To treat it as KILL, or to refuse it, is right too. */
+    CELLA_STOP_BEGIN = 3000
 };
 
 struct cella_backend_ops {

@@ -12,7 +12,7 @@
  * restart() where the class asks for it. detach() closes everything. The enforcer never
  * trusts anything inside the cell's namespaces.
  *
- * Lifecycle: probe*; attach (attach_wait) -> ATTACHED; apply, phase, report, expect, reach_begin, reach_end and restart any number of times; detach (last
+ * Lifecycle: probe*; ready; attach (attach_wait) -> ATTACHED; apply, phase, report, expect, reach_begin, reach_end and restart any number of times; detach (last
  * call on self); reap (no instance).
  *
  * Every attempt, denied or allowed, is one event through host->emit:
@@ -52,6 +52,13 @@ struct cella_policy {
     uint64_t generation;        /* stamped on flows and events */
 };
 
+struct cella_ready {
+    struct cella_hdr hdr; /* CELLA_KIND_READY */
+    const struct cella_options *options;
+    int32_t borrow_uplink_fd; /* as in struct cella_attach */
+    uint32_t reserved0;
+};
+
 struct cella_attach {
     struct cella_hdr hdr;     /* CELLA_KIND_ATTACH */
     const char *cell_id;      /* [a-z0-9]{12} */
@@ -64,6 +71,7 @@ struct cella_attach {
     const struct cella_options *options;
     uint32_t early; /* 1: the host will call attach_wait; set only where the enforcer has it */
     uint32_t reserved0;
+    void *own_ready; /* what ready() gave, or NULL. attach takes it, whatever it returns */
 };
 
 struct cella_attached {
@@ -219,6 +227,15 @@ struct cella_enforcer_ops {
     int (*restart)(void *self, struct cella_attached *ret_attached, struct cella_error *err);
     /* Optional: rows that are held are not measured. At most once between reach_begin and reach_end. */
     int (*reach_tighten)(void *self, struct cella_error *err);
+    /* Optional: attach begins from nothing. A cell is about to be made, its class, slot and policy are not known yet:
+       begins what does not depend on them. *ret_ready goes to the next attach or to unready. */
+    int (*ready)(const struct cella_host *host, const struct cella_ready *ready, void **ret_ready,
+                 struct cella_error *err);
+    /* Required with ready. NULL-safe. No attach follows. */
+    void (*unready)(void *ready);
+    /* Optional: detach does it. Nothing of the cell runs any more: ends every flow and says what is left
+       to say. Only report and detach follow. */
+    int (*finish)(void *self, struct cella_error *err);
 };
 
 #define CELLA_ENFORCER_OPS_BASELINE                                                                \

@@ -67,6 +67,8 @@ enum ctl_type {
     CTL_REACH_END,   /* plugin: it is over; again with tx = where to go on: the counters */
     CTL_REACH_TIGHT, /* plugin: from now on the policy holds for the held ports, and for what is open from them */
     CTL_REACH_SEEN, /* gate: name = `count` struct ctl_seen */
+    CTL_ATTACH, /* plugin, to a setup that is ready: count = slot, tx = 1: with a tap; fds {policy table, cell
+                   namespace or the table again, ledger} */
     CTL_REACH_DONE, /* gate: done as asked; tx = where to go on, 0: everything was told; count = 1: it had
                        ended by itself */
     CTL_TYPES

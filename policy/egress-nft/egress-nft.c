@@ -156,7 +156,7 @@ static int may_wait(const struct egress *e, const struct cella_attach *at)
            e->link == CELLA_LINK_NETNS && !intercept_wanted(&e->document);
 }
 
-static int attach_link(struct egress *e, const struct cella_attach *at, int *ret_tap,
+static int attach_link(struct egress *e, const struct cella_attach *at, void **ready, int *ret_tap,
                        struct cella_error *err)
 {
     int r;
@@ -165,7 +165,7 @@ static int attach_link(struct egress *e, const struct cella_attach *at, int *ret
         return attach_none(e, at, err);
     r = resolvers_find(at->options, e->resolvers, err);
     if (r == 0)
-        r = gate_spawn(e, "attach", e->link == CELLA_LINK_TAP ? "tap" : "netns",
+        r = gate_spawn(e, "attach", steal_ptr(ready),
                        e->link == CELLA_LINK_TAP ? -1 : at->borrow_netns_fd, err);
     e->pending = r == 0 && may_wait(e, at);
     if (r < 0 || e->pending)
@@ -185,8 +185,8 @@ static int egress_attach_wait(void *self, struct cella_error *err)
     return gate_up(e, &tap, err);
 }
 
-static int egress_attach(const struct cella_host *host, const struct cella_attach *at,
-                         void **ret_self, struct cella_attached *ret, struct cella_error *err)
+static int attach(const struct cella_host *host, const struct cella_attach *at, void **ready,
+                  void **ret_self, struct cella_attached *ret, struct cella_error *err)
 {
     struct egress *e;
     struct compiled c;
@@ -230,7 +230,7 @@ static int egress_attach(const struct cella_host *host, const struct cella_attac
     if (r == 0)
         r = intercept_options(e, at->options, err);
     if (r == 0)
-        r = attach_link(e, at, &tap, err);
+        r = attach_link(e, at, ready, &tap, err);
     if (r < 0) {
         auto_close_(&tap);
         egress_detach(e);
@@ -239,6 +239,18 @@ static int egress_attach(const struct cella_host *host, const struct cella_attac
     egress_describe(e, tap, ret);
     *ret_self = e;
     return 0;
+}
+
+static int egress_attach(const struct cella_host *host, const struct cella_attach *at,
+                         void **ret_self, struct cella_attached *ret, struct cella_error *err)
+{
+    void *ready = at->hdr.size >= offsetof(struct cella_attach, own_ready) + sizeof(at->own_ready)
+                      ? at->own_ready
+                      : NULL;
+    int r = attach(host, at, &ready, ret_self, ret, err);
+
+    egress_unready(ready); /* when it was not taken */
+    return r;
 }
 
 /* ----------------------------------------------------------------- detach */
@@ -253,6 +265,21 @@ static void flush(struct egress *e, int final)
     e->flushed = 0;
     if (send_fds(e->ctl, &m, sizeof(m), NULL, 0) == 0)
         gate_drain(e, &e->flushed, now_ns() + FLUSH_NS);
+}
+
+/* The gate ends by itself when its control socket closes; detach waits for that. */
+static int egress_finish(void *self, struct cella_error *err)
+{
+    struct egress *e = self;
+
+    (void)err;
+    flush(e, 1);
+    if (e->watched)
+        e->host->fd_unwatch(e->host->ctx, e->ctl);
+    e->watched = 0;
+    auto_close_(&e->ctl);
+    e->ctl = -1;
+    return 0;
 }
 
 static void egress_detach(void *self)
@@ -467,6 +494,9 @@ static const struct cella_enforcer_ops ops = {
     .reach_tighten = egress_reach_tighten,
     .attach_wait = egress_attach_wait,
     .restart = egress_restart,
+    .ready = egress_ready,
+    .unready = egress_unready,
+    .finish = egress_finish,
 };
 
 CELLA_REGISTER(CELLA_KIND_ENFORCER, ops)

@@ -8,6 +8,7 @@
  * change.c      policy changes of a running cell  events.c  gate messages to audit events
  * account.c     accounting, alerts              intercept.c  the HTTP engine's start, secrets, tables
  * authority.c   its certificates                revive.c     starting a gate, first and again
+ * ready.c       a helper that waits for its cell
  */
 #ifndef CELLA_EGRESS_H
 #define CELLA_EGRESS_H
@@ -92,6 +93,17 @@ int table_memfd(const struct policy_table *t);
 /* Turns a CTL_ERROR into err; returns its code. */
 int helper_failed(const struct ctl_msg *m, struct cella_error *err);
 
+/* Where cella-gate-setup and cella-gate lie; each buffer has 4096 bytes. */
+int helper_paths(const struct cella_host *host, char setup[4096], char gate[4096],
+                 struct cella_error *err);
+
+/* ---- ready.c ---- */
+int egress_ready(const struct cella_host *host, const struct cella_ready *in, void **ret,
+                 struct cella_error *err);
+void egress_unready(void *ready);
+/* Takes `ready` in any case; then as after a gate_spawn() of "attach". */
+int ready_take(struct egress *e, void *ready, int borrow_ns, struct cella_error *err);
+
 /* ---- resolvers.c ---- */
 /* "a.b.c.d:port,…" from the options or the host; "" when there is none. */
 int resolvers_find(const struct cella_options *options, char ret[RESOLVERS_LEN],
@@ -102,8 +114,8 @@ int revive_init(struct egress *e, struct cella_error *err);
 void revive_fini(struct egress *e);
 /* The exit descriptor becomes readable although the gate lives. */
 void revive_wanted(struct egress *e);
-/* cella-gate-setup MODE with the table in force; borrow_ns: FD_CELL. */
-int gate_spawn(struct egress *e, char *mode, char *link, int borrow_ns, struct cella_error *err);
+/* cella-gate-setup MODE with the table in force; borrow_ns: FD_CELL. `ready`: NULL, or what was begun; taken. */
+int gate_spawn(struct egress *e, char *mode, void *ready, int borrow_ns, struct cella_error *err);
 int gate_wait_up(struct egress *e, uint64_t deadline, struct cella_error *err);
 void gate_reap(struct egress *e);
 int egress_restart(void *self, struct cella_attached *ret, struct cella_error *err);

@@ -22,6 +22,23 @@
 #define RAISED 32 /* sources of dup2 lie above every target */
 #define HELPER_NS 10000000000u
 
+int helper_paths(const struct cella_host *host, char setup[4096], char gate[4096],
+                 struct cella_error *err)
+{
+    static const char *const names[2] = {"cella-gate-setup", "cella-gate"};
+    char *const paths[2] = {setup, gate};
+    size_t i;
+
+    for (i = 0; i < ARRAY_LEN(names); i++) {
+        const char *p =
+            CELLA_HOST_HAS(host, helper_path) ? host->helper_path(host->ctx, names[i]) : NULL;
+        if (!p || (size_t)snprintf(paths[i], 4096, "%s", p) >= 4096)
+            return fail(err, -ENOENT, "the helper program %s is not installed beside cella",
+                        names[i]);
+    }
+    return 0;
+}
+
 int table_memfd(const struct policy_table *t)
 {
     auto_free void *bytes = NULL;

@@ -66,18 +66,22 @@ void revive_wanted(struct egress *e)
         return;
 }
 
-int gate_spawn(struct egress *e, char *mode, char *link, int borrow_ns, struct cella_error *err)
+static int spawn_now(struct egress *e, char *mode, int borrow_ns, struct cella_error *err)
 {
-    const char *gate = e->host->helper_path(e->host->ctx, "cella-gate");
-    struct epoll_event ev = {.events = EPOLLIN};
-    char slot[16], path[4096];
-    char *argv[] = {"cella-gate-setup", mode, slot, link, path, e->resolvers, NULL};
-    int ns[3] = {borrow_ns, e->uplink, e->ledger}, r;
+    char *link = e->link == CELLA_LINK_TAP ? "tap" : "netns";
+    char slot[16], setup[4096], gate[4096];
+    char *argv[] = {"cella-gate-setup", mode, slot, link, gate, e->resolvers, NULL};
+    int ns[3] = {borrow_ns, e->uplink, e->ledger}, r = helper_paths(e->host, setup, gate, err);
 
-    if (!gate || (size_t)snprintf(path, sizeof(path), "%s", gate) >= sizeof(path))
-        return fail(err, -ENOENT, "the helper program cella-gate is not installed beside cella");
     snprintf(slot, sizeof(slot), "%u", e->slot);
-    r = helper_spawn(e->setup_path, argv, &e->table, ns, &e->pid, &e->ctl, err);
+    return r < 0 ? r : helper_spawn(setup, argv, &e->table, ns, &e->pid, &e->ctl, err);
+}
+
+int gate_spawn(struct egress *e, char *mode, void *ready, int borrow_ns, struct cella_error *err)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    int r = ready ? ready_take(e, ready, borrow_ns, err) : spawn_now(e, mode, borrow_ns, err);
+
     if (r < 0)
         return r;
     e->pidfd = pidfd_open_(e->pid);
@@ -201,7 +205,7 @@ static int gate_again(struct egress *e, struct cella_error *err)
     e->reach.lost = e->reach.on;
     r = carry(e, err);
     if (r == 0)
-        r = gate_spawn(e, "again", e->link == CELLA_LINK_TAP ? "tap" : "netns", e->gate_ns, err);
+        r = gate_spawn(e, "again", NULL, e->gate_ns, err);
     return r < 0 ? r : gate_wait_up(e, now_ns() + UP_NS, err);
 }
 

@@ -5,7 +5,8 @@
  * cella-gate-setup - builds the slot of one cell, then becomes its gate.
  *
  * attach SLOT netns|tap GATE-PROGRAM RESOLVERS  descriptors of ctl.h; ends in exec of the gate
- * again, likewise                               in a gate namespace that is there and has no gate
+ * ready GATE-PROGRAM RESOLVERS                  the same, waiting for CTL_ATTACH before it needs to know the cell
+ * again, as attach                              in a gate namespace that is there and has no gate
  * apply SLOT                                    replaces the sets of an existing gate namespace
  * lo                                            brings lo of FD_CELL up
  * probe                                         loads a rule set in a namespace of its own
@@ -14,8 +15,8 @@
  * gone before the cell starts. The gate namespace has no name: it lives as long as the descriptors
  * of the gate and the warden, so a crash of both leaves nothing to clean.
  *
- * Order of attach: host addresses -> gate namespace -> link -> rules -> link up -> sockets -> READY
- * -> exec. Mustn't: bring the link up before the rules are in. Threads: none.
+ * Order of attach: host addresses -> gate namespace -> sockets (now the cell is known) -> link -> rules
+ * -> link up -> READY -> exec. Mustn't: bring the link up before the rules are in. Threads: none.
  */
 #include <fcntl.h>
 #include <grp.h>
@@ -159,10 +160,8 @@ static int begin(struct job *j, struct cella_error *err)
 static int make_link(const struct job *j, const struct link_end *gate, const struct link_end *cell,
                      int *tap_fd, struct cella_error *err)
 {
-    int r = harden_gate(err);
+    int r = j->tap ? net_tap(gate, tap_fd, err) : net_veth(gate, cell, FD_CELL, err);
 
-    if (r == 0)
-        r = j->tap ? net_tap(gate, tap_fd, err) : net_veth(gate, cell, FD_CELL, err);
     if (r == 0)
         r = ruleset_load(j->slot, &j->table, &j->hosts, err);
     if (r == 0)
@@ -208,22 +207,35 @@ static int make_sockets(struct job *j, struct cella_error *err)
     return r;
 }
 
+/* A namespace with sockets and nothing to reach them by: all that can be made without knowing the cell. */
+static int prepare(struct job *j, struct cella_error *err)
+{
+    int r = own_ns(&j->home_fd, err);
+
+    if (r < 0)
+        return r;
+    if (j->uplink_fd < 0)
+        j->uplink_fd = j->home_fd;
+    r = read_hosts(j, err);
+    if (r < 0)
+        return r;
+    net_left();
+    if (unshare(CLONE_NEWNET) < 0)
+        return fail(err, -errno, "making the gate's network namespace: %s", strerror(errno));
+    r = own_ns(&j->gate_fd, err);
+    if (r == 0)
+        r = harden_gate(err);
+    return r < 0 ? r : make_sockets(j, err);
+}
+
 static int build(struct job *j, struct cella_error *err)
 {
     struct link_end gate = {"cell0", slot_gateway(j->slot), slot_cell(j->slot),
                             slot_mac(j->slot, 1), slot_mac(j->slot, 2)};
     struct link_end cell = {"eth0", slot_cell(j->slot), slot_gateway(j->slot), slot_mac(j->slot, 2),
                             slot_mac(j->slot, 1)};
-    int r;
+    int r = make_link(j, &gate, &cell, &j->tap_fd, err);
 
-    net_left();
-    if (unshare(CLONE_NEWNET) < 0)
-        return fail(err, -errno, "making the gate's network namespace: %s", strerror(errno));
-    r = own_ns(&j->gate_fd, err);
-    if (r == 0)
-        r = make_link(j, &gate, &cell, &j->tap_fd, err);
-    if (r == 0)
-        r = make_sockets(j, err);
     if (r == 0 && !j->tap)
         r = make_cell_end(&cell, slot_gateway(j->slot), err);
     if (r == 0 && !j->tap)
@@ -310,13 +322,40 @@ static int again(struct job *j, struct cella_error *err)
     return r < 0 ? r : become_gate(j, err);
 }
 
-static int attach(struct job *j, struct cella_error *err)
+/* The cell's descriptors take the places they have when they are there from the start. */
+static int hear_cell(struct job *j, struct cella_error *err)
+{
+    static const int to[3] = {FD_POLICY, FD_CELL, FD_LEDGER_SETUP};
+    struct ctl_msg m;
+    int fds[3] = {-1, -1, -1}, n = 3, i;
+    long got = recv_fds(FD_CTL, &m, sizeof(m), fds, &n);
+
+    if (got == 0)
+        exit(0); /* there will be no cell */
+    if (got != (long)sizeof(m) || m.type != CTL_ATTACH || n != 3 || m.count > SLOT_MAX)
+        return fail(err, -EPROTO, "cella-gate-setup was not told which cell it is for");
+    j->slot = m.count;
+    j->tap = m.tx != 0;
+    for (i = 0; i < 3; i++) {
+        if (dup3(fds[i], to[i], 0) < 0)
+            return fail(err, -errno, "placing descriptors: %s", strerror(errno));
+        close(fds[i]);
+    }
+    return 0;
+}
+
+/* `told`: the cell is known from the start. */
+static int attach(struct job *j, int told, struct cella_error *err)
 {
     struct ctl_msg m = {.type = CTL_READY};
     int fds[2], n = 0, r = open_gate(j, err);
 
     if (r == 0)
-        r = begin(j, err);
+        r = prepare(j, err);
+    if (r == 0 && !told)
+        r = hear_cell(j, err);
+    if (r == 0)
+        r = read_table(j, err);
     if (r == 0)
         r = build(j, err);
     if (r < 0)
@@ -395,14 +434,20 @@ static int run(int argc, char **argv, struct job *j, struct cella_error *err)
 {
     int64_t slot = 0;
 
-    if (argc > 2 && (parse_i64(argv[2], &slot) < 0 || slot < 0 || slot > SLOT_MAX))
+    if (argc > 2 && strcmp(argv[1], "ready") &&
+        (parse_i64(argv[2], &slot) < 0 || slot < 0 || slot > SLOT_MAX))
         return usage(err);
     j->slot = (uint32_t)slot;
     if (argc == 6 && (!strcmp(argv[1], "attach") || !strcmp(argv[1], "again"))) {
         j->tap = !strcmp(argv[3], "tap");
         j->gate_path = argv[4];
         j->resolvers = argv[5];
-        return argv[1][1] == 't' ? attach(j, err) : again(j, err);
+        return argv[1][1] == 't' ? attach(j, 1, err) : again(j, err);
+    }
+    if (argc == 4 && !strcmp(argv[1], "ready")) {
+        j->gate_path = argv[2];
+        j->resolvers = argv[3];
+        return attach(j, 0, err);
     }
     if (argc == 3 && !strcmp(argv[1], "apply"))
         return apply(j, err);
@@ -427,6 +472,9 @@ int main(int argc, char **argv)
     job.home_fd = job.gate_fd = job.tap_fd = -1;
     /* Before anything is opened: an absent descriptor's number would be taken. */
     job.uplink_fd = fcntl(FD_UPLINK, F_GETFD) < 0 ? -1 : FD_UPLINK;
+    for (r = FD_POLICY; r <= FD_LEDGER_SETUP; r++)
+        if (fcntl(r, F_GETFD) < 0 && dup3(STDIN_FILENO, r, O_CLOEXEC) < 0)
+            return 1;
     job.ledger = FD_LEDGER_SETUP;
     r = run(argc, argv, &job, err);
     if (r < 0) {

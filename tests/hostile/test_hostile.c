@@ -252,7 +252,7 @@ static void probe_refuses(void **state)
         struct plugin *p = load(lies[i].name);
         struct probe_result res;
         struct errbuf eb;
-        assert_int_equal(backend_probe(p, &test_host, &res, errbuf_init(&eb)), -EPROTO);
+        assert_int_equal(backend_probe(p, &test_host, 0, &res, errbuf_init(&eb)), -EPROTO);
         assert_says(eb.text, lies[i].name);
         assert_says(eb.text, "probe");
         assert_says(eb.text, lies[i].says);
@@ -269,7 +269,7 @@ static void lying_limit(void **state)
     struct errbuf eb;
 
     (void)state;
-    assert_ok(backend_probe(p, &test_host, &res, errbuf_init(&eb)), eb);
+    assert_ok(backend_probe(p, &test_host, 0, &res, errbuf_init(&eb)), eb);
     limits.pids = 3;
     assert_int_equal(backend_create(p, &test_host, &spec, &b, errbuf_init(&eb)), -ENOTSUP);
     assert_says(eb.text, "lying-limit claimed limit.pids (native) in its probe and refuses it now");

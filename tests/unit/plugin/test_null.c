@@ -44,7 +44,7 @@ static void backend_walk(void **state)
 
     (void)state;
     assert_string_equal(p->name, "null");
-    assert_ok(backend_probe(p, &test_host, &probe, err), eb);
+    assert_ok(backend_probe(p, &test_host, 0, &probe, err), eb);
     assert_int_equal(probe.probe.strength, CELLA_STRENGTH_PROCESS);
     assert_ok(backend_create(p, &test_host, &s, &b, err), eb);
     assert_int_equal(backend_connect(&b, 0, &fd, err), -EPROTO); /* not before start */
