@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct engine engine;
 
-uint64_t engine_now(void)
+uint64_t watch_now(void)
 {
     return 1000000000u;
 }
@@ -79,7 +79,7 @@ static void setup(void)
     if (policy_builder_finish(b, &engine.table) < 0 || secret_put(&engine, "k", "SECRET", 6) < 0)
         abort();
     engine.tokens = 1;
-    engine.tokens_at = engine_now();
+    engine.tokens_at = watch_now();
 }
 
 /* What went to the server is forgotten, but not how it began. */

@@ -155,7 +155,7 @@ void nflog_ready(struct gate *g, struct watch *w, uint32_t ready)
 {
     (void)ready;
     if (drain(g, TURN_MAX * 4)) {
-        g->nap_until = gate_now() + NAP_NS;
+        g->nap_until = watch_now() + NAP_NS;
         watch_set(g, w, 0);
     } else if (g->log_lost) {
         g->log_lost = 0;

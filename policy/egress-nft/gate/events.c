@@ -39,7 +39,7 @@ void events_init(struct gate *g)
 {
     static struct events events;
 
-    events.denials = events.answers = (struct bucket){BURST, gate_now()};
+    events.denials = events.answers = (struct bucket){BURST, watch_now()};
     g->events = &events;
 }
 
@@ -93,7 +93,7 @@ void gate_suppressed(struct gate *g, uint64_t n)
 
 static int take_token(struct bucket *b)
 {
-    uint64_t gained = (gate_now() - b->refilled) / REFILL_NS;
+    uint64_t gained = (watch_now() - b->refilled) / REFILL_NS;
 
     if (gained) {
         b->refilled += gained * REFILL_NS;

@@ -12,6 +12,7 @@
  * dns.c       DNS wire format                resolver.c  the cell's port 53
  * clienthello.c, name.c  TLS server names    udp.c       relayed datagrams
  * packet.c    NFLOG and IP headers           denials.c   kernel denials to events
+ * ../watch.c  descriptors and the clock      ../filter.c  system calls
  * reach.c     measurements, and their sink   answer.c    what the sink says
  */
 #ifndef CELLA_GATE_H
@@ -20,7 +21,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define WATCH_OWNER gate
 #include "../ctl.h"
+#include "../watch.h"
 #include "hello.h"
 #include "table.h"
 
@@ -30,14 +33,6 @@
 #define ADDRS_MAX 8u /* of one name */
 #define TURN_MAX                                                                                   \
     16u /* accepts, datagrams or log messages handled before other descriptors get their turn */
-
-struct gate;
-struct watch {
-    void (*fn)(struct gate *g, struct watch *w, uint32_t ready);
-    int fd;
-    uint32_t want; /* EPOLL* bits registered; 0 = none but errors */
-    int armed;
-};
 
 struct flow;
 struct dns_conn;
@@ -72,11 +67,6 @@ struct gate {
     uint16_t attempt;   /* source port of the attempt being judged, for gate_deny(); 0 = none */
     int quit;
 };
-
-/* ---- main.c ---- */
-uint64_t gate_now(void); /* CLOCK_MONOTONIC, ns */
-void watch_set(struct gate *g, struct watch *w, uint32_t want);
-void watch_del(struct gate *g, struct watch *w);
 
 /* ---- events.c ---- */
 void events_init(struct gate *g);
@@ -295,7 +285,7 @@ int reach_udp(struct gate *g, uint16_t sport, uint32_t dst, uint16_t dport, cons
 uint32_t reach_addr(struct name *n);
 void reach_control(struct gate *g, const struct ctl_msg *m);
 
-/* ---- filter.c ---- */
+/* ---- ../filter.c ---- */
 int filter_install(void);
 
 #endif

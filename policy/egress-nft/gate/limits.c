@@ -91,7 +91,7 @@ static uint64_t burst(uint64_t bps)
 
 static uint64_t tokens(struct bucket *b, uint64_t bps)
 {
-    uint64_t now = gate_now();
+    uint64_t now = watch_now();
     double most = (double)burst(bps),
            have = (double)b->tokens + (double)(now - b->at) * (double)bps / 1e9;
 

@@ -28,37 +28,6 @@
 
 #define TABLE_BYTES_MAX (4u << 20)
 
-uint64_t gate_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-void watch_set(struct gate *g, struct watch *w, uint32_t want)
-{
-    struct epoll_event ev = {.events = want, .data = {.ptr = w}};
-
-    if (w->armed && w->want == want)
-        return;
-    if (epoll_ctl(g->ep, w->armed ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, w->fd, &ev) < 0) {
-        g->quit = 1; /* a descriptor that cannot be watched is one that cannot be policed */
-        return;
-    }
-    w->armed = 1;
-    w->want = want;
-}
-
-void watch_del(struct gate *g, struct watch *w)
-{
-    if (!w->armed)
-        return;
-    epoll_ctl(g->ep, EPOLL_CTL_DEL, w->fd, NULL);
-    w->armed = 0;
-    w->want = 0;
-}
-
 /* Takes fd. */
 static int load_table(int own_fd, struct policy_table *ret)
 {
@@ -178,7 +147,7 @@ static int patience(struct gate *g)
     if (g->n_paused)
         ms = RESUME_MS;
     if (g->nap_until) {
-        now = gate_now();
+        now = watch_now();
         nap = now >= g->nap_until ? 0 : (int)((g->nap_until - now) / 1000000u) + 1;
     }
     if (asked >= 0 && (ms < 0 || asked < ms))
@@ -188,7 +157,7 @@ static int patience(struct gate *g)
 
 static void tick(struct gate *g)
 {
-    uint64_t now = gate_now();
+    uint64_t now = watch_now();
     static uint64_t last;
 
     if (g->nap_until && now >= g->nap_until) {

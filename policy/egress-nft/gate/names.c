@@ -135,7 +135,7 @@ struct name *name_at(uint32_t addr)
 
 int pin_add(uint32_t addr, struct name *n, uint32_t secs)
 {
-    uint64_t now = gate_now(), until = now + secs * 1000000000ull;
+    uint64_t now = watch_now(), until = now + secs * 1000000000ull;
     struct pin *free_one = NULL;
     unsigned i;
 
@@ -157,7 +157,7 @@ int pin_add(uint32_t addr, struct name *n, uint32_t secs)
 
 struct name *pin_next(uint32_t addr, unsigned *at)
 {
-    uint64_t now = gate_now();
+    uint64_t now = watch_now();
 
     while (*at < n_pins) {
         const struct pin *p = &pins[(*at)++];
@@ -169,7 +169,7 @@ struct name *pin_next(uint32_t addr, unsigned *at)
 
 unsigned name_cached(const struct name *n, uint32_t addrs[ADDRS_MAX], uint32_t *ret_ttl)
 {
-    uint64_t now = gate_now();
+    uint64_t now = watch_now();
 
     if (n->fresh_until <= now)
         return 0;
@@ -182,7 +182,7 @@ void name_cache(struct name *n, const uint32_t *addrs, unsigned n_addrs, uint32_
 {
     n->n_addrs = (uint16_t)(n_addrs < ADDRS_MAX ? n_addrs : ADDRS_MAX);
     memcpy(n->addrs, addrs, n->n_addrs * sizeof(*addrs));
-    n->fresh_until = gate_now() + (ttl < CACHE_SECS_MAX ? ttl : CACHE_SECS_MAX) * 1000000000ull;
+    n->fresh_until = watch_now() + (ttl < CACHE_SECS_MAX ? ttl : CACHE_SECS_MAX) * 1000000000ull;
 }
 
 /* Shannon entropy of a label's bytes above 4 bits: more than sixteen equally frequent ones. Words,

@@ -71,7 +71,7 @@ static int range_of(struct gate *g, uint16_t sport)
 
     if (!reach.on)
         return -1;
-    if (gate_now() >= reach.deadline) {
+    if (watch_now() >= reach.deadline) {
         off(g);
         reach.expired = 1;
         return -1;
@@ -317,7 +317,7 @@ static void begin(struct gate *g, const struct ctl_msg *m)
         return;
     }
     memcpy(reach.nonce, m->name, NONCE_LEN);
-    reach.deadline = gate_now() + m->count * UINT64_C(1000000);
+    reach.deadline = watch_now() + m->count * UINT64_C(1000000);
     reach.on = 1;
     reach.expired = reach.tight = 0;
 }
@@ -367,7 +367,7 @@ static size_t end(struct gate *g, size_t from)
 
     if (reach.on) {
         nflog_flush(g);
-        if (gate_now() >= reach.deadline)
+        if (watch_now() >= reach.deadline)
             reach.expired = 1;
         reach.on = 0;
         sinks_close(g);

@@ -106,7 +106,7 @@ void flow_state(struct gate *g, struct flow *f, enum flow_state state, uint64_t 
 {
     g->n_pending -= (unsigned)has_deadline(f);
     f->state = state;
-    f->deadline = ns ? gate_now() + ns : 0;
+    f->deadline = ns ? watch_now() + ns : 0;
     g->n_pending += (unsigned)has_deadline(f);
 }
 
@@ -414,7 +414,7 @@ void relay_ready(struct gate *g, struct watch *w, uint32_t ready)
 void relay_tick(struct gate *g)
 {
     struct flow *f, *next;
-    uint64_t now = gate_now();
+    uint64_t now = watch_now();
 
     for (f = g->flows; f; f = next) {
         next = f->next;

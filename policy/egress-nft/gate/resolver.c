@@ -81,7 +81,7 @@ static void refuse(struct gate *g, const struct asker *from, const struct dns_qu
 
 static int take_question(struct gate *g)
 {
-    uint64_t now = gate_now(), most = (uint64_t)g->table.head.dns.max_qps * 1000u,
+    uint64_t now = watch_now(), most = (uint64_t)g->table.head.dns.max_qps * 1000u,
              passed = now - g->dns_refilled;
 
     if (!most)
@@ -410,7 +410,7 @@ static void conn_new(struct gate *g, int own_fd, uint16_t sport)
     c->dst = ntohl(a.sin_addr.s_addr);
     c->sport = sport;
     reach_carried(g, sport);
-    c->deadline = gate_now() + CONN_NS;
+    c->deadline = watch_now() + CONN_NS;
     c->next = g->dns_conns;
     g->dns_conns = c;
     g->n_dns_conns++;
@@ -435,7 +435,7 @@ void dns_tcp_ready(struct gate *g, struct watch *w, uint32_t ready)
 void dns_tick(struct gate *g)
 {
     struct dns_conn *c, *next;
-    uint64_t now = gate_now();
+    uint64_t now = watch_now();
 
     for (c = g->dns_conns; c; c = next) {
         next = c->next;

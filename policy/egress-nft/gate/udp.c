@@ -199,7 +199,7 @@ static int admit(struct gate *g, struct assoc *a, int tx, size_t n)
     if (room < (long)n)
         return 0;
     limits_spend(g, &a->limits, tx, n);
-    a->idle_at = gate_now() + IDLE_NS;
+    a->idle_at = watch_now() + IDLE_NS;
     return 1;
 }
 
@@ -359,7 +359,7 @@ static void datagram(struct gate *g, uint16_t sport, uint32_t asked, uint16_t po
                         .asked = asked,
                         .port = port,
                         .sport = sport,
-                        .idle_at = gate_now() + IDLE_NS,
+                        .idle_at = watch_now() + IDLE_NS,
                         .gen = g->table.head.generation};
     assocs = a;
     g->n_assocs++;
@@ -450,7 +450,7 @@ void udp_ready(struct gate *g, struct watch *w, uint32_t ready)
 void udp_tick(struct gate *g)
 {
     struct assoc *a, *next;
-    uint64_t now = gate_now();
+    uint64_t now = watch_now();
 
     for (a = assocs; a; a = next) {
         next = a->next;

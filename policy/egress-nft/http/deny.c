@@ -66,7 +66,7 @@ void deny_text(struct flow *f, uint32_t reason, struct denial *ret)
 
 static int budget(struct engine *e)
 {
-    uint64_t now = engine_now();
+    uint64_t now = watch_now();
 
     e->tokens += (double)(now - e->tokens_at) / 1e9 * EVENTS_RATE;
     e->tokens_at = now;

@@ -112,7 +112,7 @@ void flow_reap(struct engine *e)
 void flow_closing(struct flow *f)
 {
     f->phase = PHASE_CLOSING;
-    f->deadline = engine_now() + LINGER_NS;
+    f->deadline = watch_now() + LINGER_NS;
     f->cell.fin = 1;
     if (f->up.w.fd >= 0)
         side_close(f->e, &f->up, f->up.out.len || (f->h1.r != R_IDLE && f->h1.r != R_DONE));
@@ -384,7 +384,7 @@ void flow_new(struct engine *e, const struct engine_msg *m, int own_cell, int ow
     f->up.may_read = f->up.may_write = UINT64_MAX;
     f->cell.ready = f->up.ready = 1;
     f->phase = f->tls ? PHASE_HELLO : PHASE_H1;
-    f->deadline = f->tls ? engine_now() + HANDSHAKE_NS : 0;
+    f->deadline = f->tls ? watch_now() + HANDSHAKE_NS : 0;
     f->cell.w = (struct watch){.fn = ready, .flow = f, .fd = own_cell};
     f->up.w = (struct watch){.fn = ready, .flow = f, .fd = own_up};
     snprintf(f->rule, sizeof(f->rule), "%s", m->rule);
@@ -412,7 +412,7 @@ void flow_new(struct engine *e, const struct engine_msg *m, int own_cell, int ow
 void flow_tick(struct engine *e)
 {
     struct flow *f, *next;
-    uint64_t now = engine_now();
+    uint64_t now = watch_now();
 
     for (f = e->list; f; f = next) {
         next = f->next;

@@ -18,8 +18,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define WATCH_OWNER engine
 #include "../ctl.h"
 #include "../engine.h"
+#include "../watch.h"
 #include "head.h"
 #include "table.h"
 
@@ -31,14 +33,6 @@
 
 struct engine;
 struct flow;
-
-struct watch {
-    void (*fn)(struct engine *e, struct watch *w, uint32_t ready);
-    struct flow *flow;
-    int fd;
-    uint32_t want;
-    int armed;
-};
 
 /* Bytes on their way; holds no memory while empty. */
 struct bytes {
@@ -149,9 +143,6 @@ struct engine {
 };
 
 /* ---- main.c ---- */
-uint64_t engine_now(void);
-void watch_set(struct engine *e, struct watch *w, uint32_t want);
-void watch_del(struct engine *e, struct watch *w);
 int engine_tell(struct engine *e, const struct ctl_msg *m);
 void engine_tell_gate(struct engine *e, const struct engine_msg *m);
 
@@ -245,7 +236,7 @@ int h2_done(const struct flow *f);
 uint64_t h2_judge(struct flow *f);
 void h2_free(struct flow *f);
 
-/* ---- filter.c ---- */
+/* ---- ../filter.c ---- */
 int filter_install(void);
 
 #endif

@@ -39,37 +39,6 @@
 
 static struct bytes to_gate; /* struct engine_msg that did not go yet */
 
-uint64_t engine_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-void watch_set(struct engine *e, struct watch *w, uint32_t want)
-{
-    struct epoll_event ev = {.events = want, .data = {.ptr = w}};
-
-    if (w->armed && w->want == want)
-        return;
-    if (epoll_ctl(e->ep, w->armed ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, w->fd, &ev) < 0) {
-        e->quit = 1; /* a descriptor that cannot be watched is one that cannot be policed */
-        return;
-    }
-    w->armed = 1;
-    w->want = want;
-}
-
-void watch_del(struct engine *e, struct watch *w)
-{
-    if (!w->armed)
-        return;
-    epoll_ctl(e->ep, EPOLL_CTL_DEL, w->fd, NULL);
-    w->armed = 0;
-    w->want = 0;
-}
-
 /* ----------------------------------------------------------- what is said */
 
 /* Sends what waits, one packet of `size` at a time. */
@@ -312,7 +281,7 @@ static void serve(struct engine *e)
             if (w->armed)
                 w->fn(e, w, ev[i].events);
         }
-        now = engine_now();
+        now = watch_now();
         if (now - last > 900000000u) {
             last = now;
             flow_tick(e);
@@ -393,7 +362,7 @@ static int start(struct engine *e, char **names, size_t n_names)
 
     close_range(ENGINE_FD_END, ~0u, 0);
     e->tokens = 256;
-    e->tokens_at = engine_now();
+    e->tokens_at = watch_now();
     if (give_up_privilege() < 0 || getuid() == 0)
         return -1;
     if (OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL) != 1 ||

@@ -19,7 +19,7 @@
 
 static uint64_t now = 1;
 
-uint64_t gate_now(void)
+uint64_t watch_now(void)
 {
     return now;
 }

@@ -2,20 +2,16 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * gen-filter - writes the HTTP engine's seccomp program as a C array. Runs at build time only.
+ * calls - system calls of the HTTP engine. Runs at build time only, below gen-filter.c.
  *
  * Allow-list; anything else kills the engine, and its flows with it. No exec, fork, open, socket,
  * connect, ptrace, mount or ioctl; mappings never executable.
  */
-#include <errno.h>
-#include <seccomp.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <linux/filter.h>
+#include "../gen-filter.h"
 
 static const int plain[] = {
     SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait),   SCMP_SYS(epoll_ctl),       SCMP_SYS(read),
@@ -28,7 +24,7 @@ static const int plain[] = {
     SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn),  SCMP_SYS(restart_syscall),
 };
 
-static int rules(scmp_filter_ctx c)
+int filter_calls(scmp_filter_ctx c)
 {
     size_t i;
     int r = 0;
@@ -39,41 +35,4 @@ static int rules(scmp_filter_ctx c)
         r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
                              SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     return r;
-}
-
-/* The program as text; temporary file because the exporter writes to a descriptor. */
-static int export(scmp_filter_ctx c, FILE *tmp, FILE *out)
-{
-    struct sock_filter f[1024];
-    size_t n, i;
-
-    if (rules(c) < 0 || seccomp_export_bpf(c, fileno(tmp)) < 0)
-        return -1;
-    rewind(tmp);
-    n = fread(f, sizeof(f[0]), sizeof(f) / sizeof(f[0]), tmp);
-    fputs("/* SPDX-License-Identifier: GPL-2.0-or-later */\n"
-          "static const struct sock_filter http_filter[] = {\n",
-          out);
-    for (i = 0; i < n; i++)
-        fprintf(out, "    {0x%04x, %u, %u, 0x%08x},\n", f[i].code, f[i].jt, f[i].jf, f[i].k);
-    fputs("};\n", out);
-    return n ? 0 : -1;
-}
-
-int main(int argc, char **argv)
-{
-    scmp_filter_ctx c = seccomp_init(SCMP_ACT_KILL_PROCESS);
-    FILE *tmp = tmpfile();
-    FILE *out = argc == 2 ? fopen(argv[1], "we") : NULL;
-    int r = c && tmp && out ? export(c, tmp, out) : -1;
-
-    if (c)
-        seccomp_release(c);
-    if (tmp)
-        fclose(tmp);
-    if (out && fclose(out) != 0)
-        r = -1;
-    if (r < 0)
-        fputs("gen-filter: cannot compute the filter\n", stderr);
-    return r < 0;
 }

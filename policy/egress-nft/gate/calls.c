@@ -2,20 +2,16 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * gen-filter - writes the gate's seccomp program as a C array. Runs at build time only.
+ * calls - system calls of the gate. Runs at build time only, below gen-filter.c.
  *
  * Allow-list; anything else kills the gate, and a dead gate lets nothing pass. No exec, fork, open,
  * ptrace, mount or ioctl; new sockets only IPv4 stream or datagram; mappings never executable.
  */
-#include <errno.h>
-#include <seccomp.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <linux/filter.h>
+#include "../gen-filter.h"
 
 static const int plain[] = {
     SCMP_SYS(epoll_wait),      SCMP_SYS(epoll_pwait),  SCMP_SYS(epoll_ctl),
@@ -31,7 +27,7 @@ static const int plain[] = {
     SCMP_SYS(gettimeofday),    SCMP_SYS(time), /* c-ares, where the vDSO does not serve */
 };
 
-static int rules(scmp_filter_ctx c)
+int filter_calls(scmp_filter_ctx c)
 {
     size_t i;
     int r = 0;
@@ -54,41 +50,4 @@ static int rules(scmp_filter_ctx c)
         r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1,
                              SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
     return r;
-}
-
-/* The program as text; temporary file because the exporter writes to a descriptor. */
-static int export(scmp_filter_ctx c, FILE *tmp, FILE *out)
-{
-    struct sock_filter f[1024];
-    size_t n, i;
-
-    if (rules(c) < 0 || seccomp_export_bpf(c, fileno(tmp)) < 0)
-        return -1;
-    rewind(tmp);
-    n = fread(f, sizeof(f[0]), sizeof(f) / sizeof(f[0]), tmp);
-    fputs("/* SPDX-License-Identifier: GPL-2.0-or-later */\n"
-          "static const struct sock_filter gate_filter[] = {\n",
-          out);
-    for (i = 0; i < n; i++)
-        fprintf(out, "    {0x%04x, %u, %u, 0x%08x},\n", f[i].code, f[i].jt, f[i].jf, f[i].k);
-    fputs("};\n", out);
-    return n ? 0 : -1;
-}
-
-int main(int argc, char **argv)
-{
-    scmp_filter_ctx c = seccomp_init(SCMP_ACT_KILL_PROCESS);
-    FILE *tmp = tmpfile();
-    FILE *out = argc == 2 ? fopen(argv[1], "we") : NULL;
-    int r = c && tmp && out ? export(c, tmp, out) : -1;
-
-    if (c)
-        seccomp_release(c);
-    if (tmp)
-        fclose(tmp);
-    if (out && fclose(out) != 0)
-        r = -1;
-    if (r < 0)
-        fputs("gen-filter: cannot compute the filter\n", stderr);
-    return r < 0;
 }
