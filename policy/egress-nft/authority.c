@@ -71,15 +71,15 @@ static int covered(const struct egress *e, const char *host)
 
 static int name_add(struct egress *e, const char *name)
 {
-    char **p = realloc(e->http.names, (e->http.n_names + 1) * sizeof(*p)), *copy;
+    char **p = realloc(e->http.names, (e->http.n_names + 1) * sizeof(*p));
 
     if (!p)
         return -ENOMEM;
     e->http.names = p;
-    copy = strdup(name);
-    if (!copy)
+    p[e->http.n_names] = strdup(name);
+    if (!p[e->http.n_names])
         return -ENOMEM;
-    p[e->http.n_names++] = copy;
+    e->http.n_names++;
     return 0;
 }
 

@@ -124,10 +124,10 @@ static int covers(const struct authority *a, const char *name)
 
     for (i = 0; a->only && i < sk_GENERAL_SUBTREE_num(a->only->permittedSubtrees); i++) {
         const GENERAL_NAME *g = sk_GENERAL_SUBTREE_value(a->only->permittedSubtrees, i)->base;
-        const char *base =
-            g->type == GEN_DNS ? (const char *)ASN1_STRING_get0_data(g->d.dNSName) : NULL;
-        have = base ? (size_t)ASN1_STRING_length(g->d.dNSName) : n + 1;
-        if (have <= n && !memcmp(name + n - have, base, have) &&
+        if (g->type != GEN_DNS)
+            continue;
+        have = (size_t)ASN1_STRING_length(g->d.dNSName);
+        if (have <= n && !memcmp(name + n - have, ASN1_STRING_get0_data(g->d.dNSName), have) &&
             (have == n || name[n - have - 1] == '.'))
             return 1;
     }
