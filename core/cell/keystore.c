@@ -6,9 +6,12 @@
  * format "JKS" is a list of certificates, which is written here from what the image has: its own keystore when that is a JKS,
  * with the authority appended, else the certificates of its PEM bundle.
  *
- * The checksum at the end of a JKS is keyed with the password. Java checks it only when it is given one, which it is
- * not for its default truststore; it is left zero. Threads: no state.
+ * The checksum at the end of a JKS is SHA-1 keyed with the password, and the password of every default truststore is the
+ * same. Java checks it only when it is given one, which it is not for its default truststore. SHA-1 comes from
+ * libcrypto, mapped for this and unmapped; where there is none the checksum is zero, and whoever gives a password
+ * is told that the store was tampered with. Threads: no state.
  */
+#include <dlfcn.h>
 #include <sodium.h>
 
 #include "trust.h"
@@ -93,10 +96,35 @@ static int is_jks(const uint8_t *p, size_t n)
            be32_get(p + 4) == JKS_VERSION && be32_get(p + 8) < ENTRIES_MAX;
 }
 
+/* The password "changeit" in UTF-16, and what Java puts between it and the store. */
+static const char salt[] = "\0c\0h\0a\0n\0g\0e\0i\0tMighty Aphrodite";
+
+/* Left zero when the library is not what it should be. The three calls use no state of the library's. */
+static void checksum(const struct buf *store, uint8_t out[JKS_CHECKSUM])
+{
+    void *lib = dlopen("libcrypto.so.3", RTLD_NOW | RTLD_LOCAL);
+    _Alignas(16) uint8_t ctx[512]; /* SHA_CTX has 96 */
+    int (*begin_)(void *) = NULL;
+    int (*update)(void *, const void *, size_t) = NULL;
+    int (*final)(uint8_t *, void *) = NULL;
+
+    memset(out, 0, JKS_CHECKSUM);
+    if (!lib)
+        return;
+    *(void **)&begin_ = dlsym(lib, "SHA1_Init");
+    *(void **)&update = dlsym(lib, "SHA1_Update");
+    *(void **)&final = dlsym(lib, "SHA1_Final");
+    if (begin_ && update && final && begin_(ctx) == 1 && update(ctx, salt, sizeof(salt) - 1) == 1 &&
+        update(ctx, store->ptr, store->len) == 1)
+        final(out, ctx);
+    dlclose(lib);
+}
+
 int trust_keystore(const void *old, size_t old_len, const char *bundle, size_t bundle_len,
                    const char *ca, size_t ca_len, uint64_t wall_ms, struct buf *ret)
 {
     auto_buf struct buf entries = BUF_INIT;
+    uint8_t sum[JKS_CHECKSUM] = {0};
     int keep = is_jks(old, old_len);
     uint32_t n = keep ? be32_get((const uint8_t *)old + 8) : 0;
 
@@ -110,6 +138,8 @@ int trust_keystore(const void *old, size_t old_len, const char *bundle, size_t b
     be_add(ret, JKS_VERSION, 4);
     be_add(ret, n, 4);
     buf_add(ret, entries.ptr, entries.len);
-    buf_add(ret, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", JKS_CHECKSUM);
+    if (!ret->oom)
+        checksum(ret, sum);
+    buf_add(ret, sum, sizeof(sum));
     return entries.oom || ret->oom ? -ENOMEM : (int)n;
 }

@@ -129,9 +129,12 @@ def test_the_images_own_trust_stays(session_cella, cells):
 def test_javas_own_trust_stays(session_cella, cells):
     if not shutil.which("keytool"):
         pytest.skip("keytool is not on this host")
-    listed = ["sh", "-c", "echo | keytool -list -cacerts 2>/dev/null | grep -c trustedCertEntry"]
-    before, after = (int(session_cella("exec", cells(t, "ours"), "--", *listed).ok().text) for t in (False, True))
-    assert after == before + 1 > 10
+    def count(trusting, password):
+        listed = ["sh", "-c", f"echo | keytool -list -cacerts {password} 2>/dev/null | grep -c trustedCertEntry"]
+        return int(session_cella("exec", cells(trusting, "ours"), "--", *listed).text or 0)
+    for password in ("", "-storepass changeit"):  # with it, the store's checksum is verified
+        assert count(True, password) == count(False, password) + 1 > 10
+    assert count(True, "-storepass other") == 0
 
 
 @pytest.mark.quick
