@@ -190,8 +190,11 @@ int enforcer_restart(struct enforcer *e, struct cella_attached *ret, struct cell
     r = ops(e->plugin)->restart(e->self, &out, own);
     fault = r == 0 ? attached_fault(&no_tap, &out) : NULL;
     r = call_end(&c, r, err);
-    if (r == 0 && fault)
+    if (r == 0 && fault) {
+        if (fd_take_check(out.own_tap_fd) == 0)
+            close(out.own_tap_fd);
         r = call_broken(&c, err, "%s", fault);
+    }
     if (r == 0)
         *ret = out;
     return r;

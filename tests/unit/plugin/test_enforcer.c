@@ -48,6 +48,18 @@ static int e_report(void *self, void *ctx, void (*flow)(void *, const struct cel
     return 0;
 }
 
+static int restart_result, given_tap = -1, given_exit = -1;
+
+static int e_restart(void *self, struct cella_attached *ret, struct cella_error *err)
+{
+    (void)self, (void)err;
+    ret->ca_pem = given;
+    ret->gate_pid = 7;
+    ret->own_tap_fd = given_tap;
+    ret->borrow_exit_fd = given_exit;
+    return restart_result;
+}
+
 static struct plugin walls = {
     .kind = CELLA_KIND_ENFORCER,
     .name = "walls",
@@ -137,10 +149,50 @@ static void test_early(void **state)
     assert_int_equal(attached, detached);
 }
 
+/* A gate in the place of a dead one: optional, and what comes back is checked as after an attach. */
+static void test_restart(void **state)
+{
+    const struct cella_attach at = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
+                                    .link = CELLA_LINK_NONE};
+    struct cella_attached got = {.gate_pid = 1};
+    struct enforcer e = {NULL, NULL, 0};
+    struct errbuf eb;
+
+    (void)state;
+    given = (struct cella_span){NULL, 0};
+    walls.ops.enforcer.attach_wait = NULL;
+    assert_int_equal(enforcer_restart(&e, &got, errbuf_init(&eb)), -EPROTO);
+    assert_ok(enforcer_attach(&walls, &test_host, &at, &e, &got, errbuf_init(&eb)), eb);
+    assert_int_equal(enforcer_restart(&e, &got, errbuf_init(&eb)), -EOPNOTSUPP);
+    assert_says(eb.text, "ends with its gate");
+    walls.ops.enforcer.restart = e_restart;
+    assert_ok(enforcer_restart(&e, &got, errbuf_init(&eb)), eb);
+    assert_int_equal(got.gate_pid, 7);
+    got.gate_pid = 1;
+    restart_result = -EIO;
+    assert_int_equal(enforcer_restart(&e, &got, errbuf_init(&eb)), -EIO);
+    restart_result = 0;
+    given_exit = 4000; /* nobody has it */
+    assert_int_equal(enforcer_restart(&e, &got, errbuf_init(&eb)), -EPROTO);
+    assert_says(eb.text, "exit descriptor");
+    given_exit = -1;
+    given_tap = dup(2);
+    assert_int_equal(enforcer_restart(&e, &got, errbuf_init(&eb)), -EPROTO);
+    assert_says(eb.text, "tap descriptor");
+    given_tap = -1;
+    given = (struct cella_span){NULL, 1};
+    assert_int_equal(enforcer_restart(&e, &got, errbuf_init(&eb)), -EPROTO);
+    assert_says(eb.text, "certificate authority");
+    given = (struct cella_span){NULL, 0};
+    assert_int_equal(got.gate_pid, 1);
+    enforcer_detach(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_authority),
-                                       cmocka_unit_test(test_early)};
+                                       cmocka_unit_test(test_early),
+                                       cmocka_unit_test(test_restart)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
