@@ -386,6 +386,20 @@ void world_down(void)
     waitpid(world.server, NULL, 0);
 }
 
+int group_up(void **state)
+{
+    (void)state;
+    world_up();
+    return 0;
+}
+
+int group_down(void **state)
+{
+    (void)state;
+    world_down();
+    return 0;
+}
+
 void fresh_cell(int i)
 {
     close(world.cell_ns[i]);

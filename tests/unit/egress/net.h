@@ -46,6 +46,9 @@ extern struct world world;
 
 void world_up(void);
 void world_down(void);
+/* The same as fixtures of a group of tests. */
+int group_up(void **state);
+int group_down(void **state);
 /* Runs fn in a child inside the namespace; returns its return value (0…255), -1 when it did not
  * end. */
 int in_ns(int ns, int (*fn)(void *arg), void *arg);

@@ -342,20 +342,6 @@ static void test_flow_limit(void **state)
     forget_events();
 }
 
-static int up(void **state)
-{
-    (void)state;
-    world_up();
-    return 0;
-}
-
-static int down(void **state)
-{
-    (void)state;
-    world_down();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,5 +360,5 @@ int main(void)
         return 77;
     }
     cmocka_set_test_filter(getenv("EGRESS_TEST_ONLY")); /* a pattern; all by default */
-    return cmocka_run_group_tests(tests, up, down);
+    return cmocka_run_group_tests(tests, group_up, group_down);
 }
