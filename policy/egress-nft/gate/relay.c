@@ -478,7 +478,7 @@ uint64_t relay_judge(struct gate *g, int held)
             continue;
         }
         flow_end(g, f, 1, REASON_POLICY_CHANGED);
-        killed++;
+        killed += !f->sport; /* what is measured is no flow of the cell */
     }
     return killed;
 }
