@@ -4,7 +4,7 @@
 /*
  * cella-probe - reads rows, tries all of them, prints what each saw (probe.h).
  *
- * Each row has the same patience, and all of them one deadline; connections and questions take turns, the rest
+ * Each row has its patience, and all of them one deadline; connections and questions take turns, the rest
  * starts at once, so that what is answered by silence costs it once. Rows that are held wait for whoever started the
  * probe to tighten the rules, while the others go on. Every read is bounded; input and answers come from outside and are
  * only counted. One thread.
@@ -21,7 +21,9 @@
 
 #include "probe.h"
 
-#define BUSY_MAX 64u
+#define BUSY_MAX 32u /* more only wait for each other */
+#define ANSWERED                                                                                   \
+    3u /* times the patience with what is never answered by silence, where that is slow */
 
 static struct row *rows;
 static size_t n_rows, next_row;
@@ -147,6 +149,12 @@ static void open_more(void)
     hold_tell();
 }
 
+/* When the row is given up. A connection or a question ends by itself where anything works. */
+static uint64_t given_up(const struct row *r, uint64_t patience)
+{
+    return r->began + (in_turn(r) || !strcmp(r->kind, "redirect") ? ANSWERED : 1) * patience;
+}
+
 /* One wait; 0: nothing is left to wait for. */
 static int turn(uint64_t patience, uint64_t end)
 {
@@ -161,7 +169,7 @@ static int turn(uint64_t patience, uint64_t end)
     for (i = 0; i < n_active; i++) {
         struct row *r = &rows[active[i]];
         int waits = r->phase == ROW_CONNECT || r->phase == ROW_READ;
-        if (waits && now >= r->began + patience)
+        if (waits && now >= given_up(r, patience))
             row_end(r, ETIMEDOUT);
         fds[i] = (struct pollfd){r->phase == ROW_DONE ? -1 : r->fd,
                                  r->phase == ROW_CONNECT ? POLLOUT : POLLIN, 0};
@@ -169,8 +177,8 @@ static int turn(uint64_t patience, uint64_t end)
             next = now;
         else if (r->phase == ROW_HELD)
             fds[i].fd = -1;
-        else if (r->began + patience < next)
-            next = r->began + patience;
+        else if (given_up(r, patience) < next)
+            next = given_up(r, patience);
     }
     fds[i] = (struct pollfd){hold == HOLD_WAITING ? 0 : -1, POLLIN, 0};
     if (poll(fds, n_active + 1, next > now ? (int)((next - now) / 1000u) + 1 : 0) < 0)

@@ -5,7 +5,7 @@
  * probe - what runs inside a cell to see what can be reached from there. It reports, it does not judge.
  *
  * Input, one line of words separated by one space, "-" for an empty one:
- *   cella-probe-2 NONCE PATIENCE_MS TOTAL_MS             a row may wait so long; all of them together
+ *   cella-probe-2 NONCE PATIENCE_MS TOTAL_MS             a row may wait so long (connections longer); all of them
  *   ID KIND ADDRESS PORT SOURCE_PORT NAME OPTIONS        any number
  *   .                                                    no more rows
  *   tight                                                after "held": the rules are tightened now

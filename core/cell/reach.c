@@ -20,7 +20,7 @@
 #define CHUNK 32768u
 #define PROBE_MS 1500u /* patience with one row */
 #define TOTAL_MS 9500u /* with all of them */
-#define REST_MS 700u   /* for what comes after the last run */
+#define REST_MS 1200u  /* for what comes after the last run */
 #define BATCH_MS 1200u /* the least that a run is begun with */
 
 struct reach {
