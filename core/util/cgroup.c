@@ -245,18 +245,13 @@ static int dir_add(struct cgroup *g, int version, uint32_t controllers, const ch
 {
     struct cgroup_dir *d = &g->dirs[g->n_dirs];
     int n = snprintf(d->path, sizeof(d->path), "%s/%s", base, id);
-    int made, tries;
+    int made;
 
     if (n < 0 || (size_t)n >= sizeof(d->path))
         return fail(err, -ENAMETOOLONG, "control group %s/%s: path is too long", base, id);
     made = mkdir(d->path, 0755);
-    /* another cell's end may take the shared parent away between the two */
-    for (tries = 0; made < 0 && errno == ENOENT && tries < 16; tries++) {
-        if (mkdir(base, 0755) < 0 && errno != EEXIST)
-            return fail(err, -errno, "control group %s: cannot create it: %s", base,
-                        strerror(errno));
+    if (made < 0 && errno == ENOENT && (mkdir(base, 0755) == 0 || errno == EEXIST))
         made = mkdir(d->path, 0755);
-    }
     if (made < 0)
         return fail(err, -errno, "control group %s: cannot create it: %s%s", d->path,
                     strerror(errno), errno == EEXIST ? "; run `cella gc`" : "");
@@ -357,16 +352,17 @@ int cgroup_create(const struct cgroup_layout *l, const char *parent, const char 
         r = v2_create(l, parent, id, want, &g, err);
     for (i = 0; r == 0 && i < l->n_v1; i++) {
         const struct cgroup_mount *m = &l->v1[i];
-        char base[CGROUP_PATH_MAX];
-        uint32_t use = m->controllers & want;
+        char base[CGROUP_PATH_MAX], name[64];
         int n;
-        if (!use)
+        if (!(m->controllers & want))
             continue;
-        n = snprintf(base, sizeof(base), "%s%s/cella", m->path, m->own);
+        /* no parent of all cells here: it would stay behind in somebody else's group, or cost two calls a cell */
+        snprintf(name, sizeof(name), CGROUP_V1_PREFIX "%s", id);
+        n = snprintf(base, sizeof(base), "%s%s", m->path, m->own);
         if (n < 0 || (size_t)n >= sizeof(base))
             r = fail(err, -ENAMETOOLONG, "control group %s%s: path is too long", m->path, m->own);
         else
-            r = dir_add(&g, 1, m->controllers, base, id, err);
+            r = dir_add(&g, 1, m->controllers, base, name, err);
     }
     if (r < 0) {
         cgroup_remove(&g);
@@ -421,21 +417,12 @@ void cgroup_close(struct cgroup *g)
 
 int cgroup_dir_rmdir(const struct cgroup_dir *d, int tries)
 {
-    char parent[CGROUP_PATH_MAX], *slash;
-
     while (rmdir(d->path) < 0) {
         if (errno == ENOENT)
             break;
         if (errno != EBUSY || tries-- <= 0)
             return -errno;
         usleep(1000); /* a group is busy for a moment after its last process was reaped */
-    }
-    /* v1: the parent lies in somebody else's group and would be in the way there */
-    strcpy(parent, d->path);
-    slash = strrchr(parent, '/');
-    if (d->version == 1 && slash && slash - parent > 6 && !strncmp(slash - 6, "/cella", 6)) {
-        *slash = 0;
-        rmdir(parent); /* only when it is empty */
     }
     return 0;
 }

@@ -31,6 +31,7 @@ enum cgroup_controller {
 };
 
 #define CGROUP_PATH_MAX 512
+#define CGROUP_V1_PREFIX "cella-" /* and the cell's id, in the caller's own group */
 
 struct cgroup_mount {
     char path[CGROUP_PATH_MAX]; /* mount point; "" = hierarchy not there */
@@ -79,7 +80,7 @@ int cgroup_has(const struct cgroup *g, enum cgroup_controller c);
    itself, which is many times cheaper than moving it from outside. Returns their number. */
 int cgroup_entry(const struct cgroup *g, int *ret_v2_fd, int own_fds[CGROUP_N],
                  struct cella_error *err);
-/* Removes one directory, waiting at most `tries` ms while it is busy; -EBUSY. In v1 its parent "cella" too, when empty. */
+/* Removes one directory, waiting at most `tries` ms while it is busy; -EBUSY. */
 int cgroup_dir_rmdir(const struct cgroup_dir *d, int tries);
 /* Closes the descriptors, keeps the directories. */
 void cgroup_close(struct cgroup *g);

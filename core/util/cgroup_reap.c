@@ -23,7 +23,14 @@ struct walk {
     unsigned entries;
 };
 
-/* Looks for directories called `id` below the open directory (takes fd). */
+static int is_group_of(const char *name, const struct walk *w)
+{
+    size_t n = w->version == 1 ? strlen(CGROUP_V1_PREFIX) : 0;
+
+    return !strncmp(name, CGROUP_V1_PREFIX, n) && !strcmp(name + n, w->id);
+}
+
+/* Looks for groups of the cell below the open directory (takes fd). */
 static void walk_dir(struct walk *w, int own_fd, const char *path, unsigned depth)
 {
     DIR *d = fdopendir(own_fd);
@@ -44,7 +51,7 @@ static void walk_dir(struct walk *w, int own_fd, const char *path, unsigned dept
         fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
             continue;
-        if (!strcmp(e->d_name, w->id) && w->g->n_dirs < ARRAY_LEN(w->g->dirs)) {
+        if (is_group_of(e->d_name, w) && w->g->n_dirs < ARRAY_LEN(w->g->dirs)) {
             struct cgroup_dir *found = &w->g->dirs[w->g->n_dirs++];
             strcpy(found->path, child);
             found->fd = fd;
