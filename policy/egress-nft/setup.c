@@ -78,8 +78,9 @@ static int knob(const char *name, const char *value, struct cella_error *err)
 static int harden(struct cella_error *err)
 {
     static const char *const knobs[][2] = {
-        {"ipv6/conf/all/disable_ipv6", "1"},         {"ipv6/conf/default/disable_ipv6", "1"},
-        {"ipv6/conf/default/accept_ra", "0"},        {"ipv4/conf/all/accept_redirects", "0"},
+        {"ipv6/conf/all/disable_ipv6",
+         "1"}, /* and the default of links to come, Documentation/networking/ip-sysctl */
+        {"ipv4/conf/all/accept_redirects", "0"},
         {"ipv4/conf/default/accept_redirects", "0"},
     };
     size_t i;
@@ -101,12 +102,10 @@ static int harden_gate(struct cella_error *err)
         {"ipv4/conf/default/route_localnet", "0"},
         {"ipv4/conf/all/accept_local", "0"},
         {"ipv4/conf/default/accept_local", "0"},
-        {"ipv4/conf/all/accept_source_route", "0"},
-        {"ipv4/conf/default/accept_source_route", "0"},
+        {"ipv4/conf/all/accept_source_route", "0"}, /* both must be 1 for it */
         {"ipv4/conf/all/proxy_arp", "0"},
         {"ipv4/conf/default/proxy_arp", "0"},
         {"ipv4/conf/all/arp_ignore", "1"},
-        {"ipv4/conf/all/send_redirects", "0"},
         {"ipv4/icmp_ratelimit",
          "0"}, /* typed denial for every packet; the cell only slows itself */
     };
