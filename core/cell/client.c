@@ -238,27 +238,42 @@ static int reply_open(struct client *cl, json_t *reply, json_t **ret_result, int
     return 0;
 }
 
-int client_call(struct client *cl, const char *name, json_t *args, json_t **ret_result,
-                int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
-                struct cella_error *err)
+int client_call_send(struct client *cl, const char *name, json_t *args, int progress,
+                     struct cella_error *err)
 {
-    struct call call = {0, progress, ctx, NULL};
+    snprintf(cl->sent, sizeof(cl->sent), "%s", name);
+    return call_send(cl, name, args, progress, &cl->sent_id, err);
+}
+
+int client_call_wait(struct client *cl, json_t **ret_result, int *ret_exit,
+                     void (*progress)(void *ctx, const char *stage), void *ctx,
+                     struct cella_error *err)
+{
+    struct call call = {cl->sent_id, progress, ctx, NULL};
     int r;
 
     if (ret_exit)
         *ret_exit = 125;
-    r = call_send(cl, name, args, progress != NULL, &call.id, err);
-    if (r < 0)
-        return r;
     r = call_wait(cl, &call);
     if (r < 0)
         return wire_dead(cl, r, err);
-    if (!strcmp(name, "create")) { /* from now on messages can name the cell */
+    if (!strcmp(cl->sent, "create")) { /* from now on messages can name the cell */
         const char *cell =
             json_string_value(json_object_get(json_object_get(call.reply, "ok"), "name"));
         snprintf(cl->cell, sizeof(cl->cell), "%s", cell ? cell : "");
     }
     return reply_open(cl, call.reply, ret_result, ret_exit, err);
+}
+
+int client_call(struct client *cl, const char *name, json_t *args, json_t **ret_result,
+                int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
+                struct cella_error *err)
+{
+    int r = client_call_send(cl, name, args, progress != NULL, err);
+
+    if (ret_exit)
+        *ret_exit = 125;
+    return r < 0 ? r : client_call_wait(cl, ret_result, ret_exit, progress, ctx, err);
 }
 
 int client_call_begin(struct client *cl, const char *name, json_t *args, struct cella_error *err)

@@ -29,6 +29,17 @@ int client_call(struct client *cl, const char *call, json_t *args, json_t **ret_
                 int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
                 struct cella_error *err);
 
+/* client_call() in two halves, between which more may be sent: calls that are begun, and one stream that the
+   warden opens when the first call has succeeded. Send nothing else for that stream before client_call_wait(). */
+int client_call_send(struct client *cl, const char *call, json_t *args, int progress,
+                     struct cella_error *err);
+int client_call_wait(struct client *cl, json_t **ret_result, int *ret_exit,
+                     void (*progress)(void *ctx, const char *stage), void *ctx,
+                     struct cella_error *err);
+/* Sends OPEN; the number goes into struct session. */
+int client_open(struct client *cl, const void *fields, size_t len, uint32_t *ret_stream,
+                struct cella_error *err);
+
 /* A call whose answer is fetched later: it may arrive while a session runs. One at a time per
  * client. */
 int client_call_begin(struct client *cl, const char *call, json_t *args, struct cella_error *err);
@@ -41,6 +52,7 @@ struct session {
     int in, out, err;    /* borrowed; `in` is read until EOF and then EOF is sent */
     int tty;             /* put `in` into raw mode, forward SIGWINCH */
     int forward_signals; /* INT, TERM, HUP, QUIT, USR1, USR2 go to the command's whole tree */
+    uint32_t stream;     /* of client_open(), whose fields these are; 0 = not opened yet */
     size_t out_max; /* more bytes than this on `out` end the session with -EFBIG; 0 = no bound */
 };
 struct session_end {

@@ -15,6 +15,8 @@ struct client {
     pid_t pid;     /* of that warden, or 0 */
     char cell[64]; /* for messages */
     uint32_t next_id, next_stream;
+    uint32_t sent_id;    /* of client_call_send() */
+    char sent[16];       /* and its name */
     uint32_t later_id;   /* of client_call_begin(), 0 = none */
     json_t *later_reply; /* its answer, when it came */
     struct buf out;      /* frames not sent yet, from out_off */

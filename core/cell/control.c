@@ -18,7 +18,7 @@
 #define PEERS_MAX 64
 #define CALL_MAX CELLA_FRAME_MAX
 
-static struct peer *peer_find(struct warden *w, uint64_t serial)
+struct peer *peer_find(struct warden *w, uint64_t serial)
 {
     struct peer *p;
 

@@ -48,6 +48,7 @@ static void link_hello(void *ctx, uint32_t version)
     started = w->req.start ? created_json(w) : json_object();
     json_object_set_new(started, "pid", json_integer((json_int_t)w->started.host_pid));
     peer_reply_ok(w, &w->starter, started);
+    relay_held(w);
 }
 
 static void link_closed(void *ctx, int code, const char *why)

@@ -360,25 +360,33 @@ static int pump_run(struct pump *p)
     return r;
 }
 
+int client_open(struct client *cl, const void *fields, size_t len, uint32_t *ret_stream,
+                struct cella_error *err)
+{
+    if (len > CELLA_FRAME_MAX)
+        return fail(err, -E2BIG,
+                    "the command with its arguments and environment is larger than %u bytes",
+                    CELLA_FRAME_MAX);
+    *ret_stream = cl->next_stream++;
+    if (wire_queue(cl, CELLA_FRAME_OPEN, 0, *ret_stream, 0, fields, len) < 0)
+        return fail(err, -ENOMEM, "out of memory");
+    wire_flush(cl); /* a failure shows when the answer is waited for */
+    return 0;
+}
+
 int client_session(struct client *cl, const struct session *s, struct session_end *ret,
                    struct cella_error *err)
 {
     struct session_end end = {.type = 0};
-    struct pump p = {.cl = cl,
-                     .s = s,
-                     .end = &end,
-                     .stream = cl->next_stream++,
-                     .credit = CELLA_WINDOW,
-                     .sigfd = -1};
+    struct pump p = {
+        .cl = cl, .s = s, .end = &end, .stream = s->stream, .credit = CELLA_WINDOW, .sigfd = -1};
     int r;
 
     if (cl->fd < 0)
         return fail(err, -EPIPE, "the warden%s%s is gone", cl->cell[0] ? " of cell " : "",
                     cl->cell);
-    if (s->fields_len > CELLA_FRAME_MAX)
-        return fail(err, -E2BIG,
-                    "the command with its arguments and environment is larger than %u bytes",
-                    CELLA_FRAME_MAX);
+    if (!p.stream && (r = client_open(cl, s->fields, s->fields_len, &p.stream, err)) < 0)
+        return r;
     p.in_done = s->in < 0;
     output_init(&p.out[0], s->out);
     output_init(&p.out[1], s->err);
@@ -386,8 +394,6 @@ int client_session(struct client *cl, const struct session *s, struct session_en
     if (r < 0)
         return fail(err, r, "signals: %s", strerror(-r));
     terminal_raw(&p);
-    queue(&p, CELLA_FRAME_OPEN, 0, s->fields, s->fields_len);
-    wire_flush(cl);
     r = pump_run(&p);
     pump_fini(&p);
     if (end.type)

@@ -200,6 +200,29 @@ static int relay_start(struct relay *r, const uint8_t *payload, size_t len, stru
     return code < 0 ? fail(err, code, "open: %s", strerror(-code)) : 0;
 }
 
+/* A client may send its command with the request for the cell: one turn less before it runs. */
+static int hold(struct warden *w, struct peer *p, uint32_t stream, const uint8_t *payload,
+                size_t len)
+{
+    if (buf_add(&w->held.fields, payload, len) < 0)
+        return -ENOMEM;
+    w->held.peer = p->serial;
+    w->held.stream = stream;
+    return 0;
+}
+
+void relay_held(struct warden *w)
+{
+    auto_buf struct buf fields = w->held.fields;
+    struct peer *p = w->held.stream ? peer_find(w, w->held.peer) : NULL;
+    uint32_t stream = w->held.stream;
+
+    w->held.fields = (struct buf)BUF_INIT;
+    w->held.stream = 0;
+    if (p && relay_open(w, p, stream, (const uint8_t *)fields.ptr, fields.len) < 0)
+        refuse(p, stream, -ENOMEM, "out of memory");
+}
+
 int relay_open(struct warden *w, struct peer *p, uint32_t stream, const uint8_t *payload,
                size_t len)
 {
@@ -210,6 +233,8 @@ int relay_open(struct warden *w, struct peer *p, uint32_t stream, const uint8_t 
 
     if (!stream || relay_find(p, stream))
         return -EPROTO;
+    if (w->state == W_STARTING && !w->ended && !w->held.stream)
+        return hold(w, p, stream, payload, len);
     if (w->state != W_RUNNING || w->ended || w->stopping) {
         refuse(p, stream, w->state == W_PAUSED ? -EBUSY : -ENOTCONN,
                w->state == W_PAUSED ? "the cell is paused; resume it first"

@@ -111,6 +111,11 @@ struct warden {
     struct audit *audit;
     int audit_failed, audit_closed;
     unsigned commands_ended;
+    struct { /* an OPEN that came before the cell ran; stream 0 = none */
+        uint64_t peer;
+        uint32_t stream;
+        struct buf fields;
+    } held;
     struct image image;
     int image_held;
 
@@ -193,6 +198,10 @@ int policy_again(struct warden *w, struct cella_error *err);
 int gate_watch(struct warden *w, struct cella_error *err);
 /* control.c: what create answers. */
 json_t *created_json(struct warden *w);
+/* streams.c: opens what was held until the cell runs. */
+void relay_held(struct warden *w);
+/* control.c: NULL = gone. */
+struct peer *peer_find(struct warden *w, uint64_t serial);
 void gate_unwatch(struct warden *w);
 
 /* secrets.c */

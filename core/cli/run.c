@@ -65,10 +65,21 @@ static void say_strength(const json_t *created)
 /* NEW_RUN: started, and the cell goes when this process goes, from the first moment on. */
 enum new_kind { NEW_CREATED, NEW_STARTED, NEW_RUN };
 
-/* A spawned warden with its cell. A refusal may ask for its own exit status: *ret_exit. */
+/* The command goes with the request for its cell, and "wait" before it. */
+static int send_command(struct client *cl, const struct buf *fields, uint32_t *ret_stream)
+{
+    json_t *command = json_pack("{s:b}", "command", 1);
+    int r = client_call_begin(cl, "wait", command, cli_err);
+
+    json_decref(command);
+    return r < 0 ? r : client_open(cl, fields->ptr, fields->len, ret_stream, cli_err);
+}
+
+/* A spawned warden with its cell; NEW_RUN: with `fields` of its command, whose stream is *ret_stream. A refusal
+   may ask for its own exit status: *ret_exit. */
 static int cell_new(const struct options *o, int argc, char **argv, int detach, enum new_kind kind,
-                    struct config **ret_config, struct client **ret, json_t **ret_created,
-                    struct stages *stages, int *ret_exit)
+                    const struct buf *fields, uint32_t *ret_stream, struct config **ret_config,
+                    struct client **ret, json_t **ret_created, struct stages *stages, int *ret_exit)
 {
     json_t *request = request_build(o, argc, argv, detach);
     struct config *c = NULL;
@@ -82,8 +93,11 @@ static int cell_new(const struct options *o, int argc, char **argv, int detach, 
     if (r == 0)
         r = client_spawn(c, &cl, cli_err);
     if (r == 0)
-        r = client_call(cl, "create", request, ret_created, ret_exit, stage_of(stages), stages,
-                        cli_err);
+        r = client_call_send(cl, "create", request, stages->on, cli_err);
+    if (r == 0 && kind == NEW_RUN)
+        r = send_command(cl, fields, ret_stream);
+    if (r == 0)
+        r = client_call_wait(cl, ret_created, ret_exit, stage_of(stages), stages, cli_err);
     json_decref(request);
     if (r < 0) {
         client_free(cl);
@@ -127,11 +141,10 @@ struct run {
     int session; /* result of client_session() */
 };
 
-static void run_command(struct run *run, const struct buf *fields)
+static void run_command(struct run *run, uint32_t stream)
 {
     const struct options *o = run->o;
-    struct session s = {.fields = fields->ptr,
-                        .fields_len = fields->len,
+    struct session s = {.stream = stream,
                         .in = o->interactive ? 0 : -1,
                         .out = 1,
                         .err = 2,
@@ -219,25 +232,18 @@ static int run_finish(struct run *run)
     return summary_status(run->o, run->summary, run->created, status);
 }
 
-static int run_attached(struct run *run, int argc, char **argv)
+static int run_attached(struct run *run, uint32_t stream)
 {
-    auto_buf struct buf fields = BUF_INIT;
-    json_t *command = json_pack("{s:b}", "command", 1);
-    int r = exec_fields(run->o, argc, argv, 0, &fields);
-
-    if (r == 0)
-        r = client_call_begin(run->client, "wait", command, cli_err);
-    json_decref(command);
-    if (r < 0)
-        return r;
     stage(&run->stages, "exec");
-    run_command(run, &fields);
+    run_command(run, stream);
     return run_finish(run);
 }
 
 int verb_run(const struct options *o, int argc, char **argv)
 {
     struct run run = {.o = o, .stages = {.on = o->timings}};
+    auto_buf struct buf fields = BUF_INIT;
+    uint32_t stream = 0;
     int r, status;
 
     if (o->detach && o->rm)
@@ -245,8 +251,11 @@ int verb_run(const struct options *o, int argc, char **argv)
                     "run: --rm and --detach exclude each other; \"cella rm\" removes the cell");
     if (o->detach && (o->interactive || o->tty))
         return fail(cli_err, -EINVAL, "run: --detach excludes --interactive and --tty");
-    r = cell_new(o, argc, argv, o->detach, o->detach ? NEW_STARTED : NEW_RUN, &run.config,
-                 &run.client, &run.created, &run.stages, &status);
+    r = o->detach ? 0 : exec_fields(o, argc, argv, 0, &fields);
+    if (r < 0)
+        return r;
+    r = cell_new(o, argc, argv, o->detach, o->detach ? NEW_STARTED : NEW_RUN, &fields, &stream,
+                 &run.config, &run.client, &run.created, &run.stages, &status);
     if (r < 0) {
         cli_say("%s", cli_errbuf.text);
         return status;
@@ -256,7 +265,7 @@ int verb_run(const struct options *o, int argc, char **argv)
         stages_print(&run.stages);
         r = print_cell(o, run.created);
     } else {
-        r = run_attached(&run, argc, argv);
+        r = run_attached(&run, stream);
     }
     json_decref(run.created);
     json_decref(run.summary);
@@ -273,7 +282,8 @@ int verb_create(const struct options *o, int argc, char **argv)
     json_t *created = NULL;
     int r, status;
 
-    r = cell_new(o, argc, argv, argc > 0, NEW_CREATED, &c, &cl, &created, &stages, &status);
+    r = cell_new(o, argc, argv, argc > 0, NEW_CREATED, NULL, NULL, &c, &cl, &created, &stages,
+                 &status);
     if (r < 0) {
         cli_say("%s", cli_errbuf.text);
         return status;
