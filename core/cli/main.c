@@ -6,7 +6,6 @@
  * on stderr and status 125; what a verb returns otherwise is the status of the command it ran.
  */
 #include <fcntl.h>
-#include <locale.h>
 
 #include "cli.h"
 
@@ -62,7 +61,6 @@ int main(int argc, char **argv)
 
     proc_title_init(argc, argv);
     standard_descriptors();
-    setlocale(LC_CTYPE, "C.UTF-8");
     errbuf_init(&cli_errbuf);
     if (argc > 2 && !strcmp(argv[1], "--config")) { /* before the verb, as well as after it */
         o.config = argv[2];

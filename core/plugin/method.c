@@ -2,10 +2,11 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * method - typed methods of plugins: signatures parsed and call interfaces built once at load, JSON
- * arguments in, JSON result out. The only user of libffi; no closures, so no executable memory.
- * Threads: a set is constant after method_set_new; calls as for the instance.
+ * method - typed methods of plugins: signatures parsed once at load, call interfaces built at the first
+ * call, JSON arguments in, JSON result out. The only user of libffi, which is mapped at the first call:
+ * most processes make none. No closures, so no executable memory. Threads: as for the instance.
  */
+#include <dlfcn.h>
 #include <ffi.h>
 
 #include "plugin_int.h"
@@ -24,24 +25,55 @@ struct method_set {
     struct bound methods[];
 };
 
+/* What is used of libffi. */
+static struct {
+    __typeof__(&ffi_prep_cif) prep;
+    __typeof__(&ffi_call) call;
+    ffi_type *sint32, *uint32, *sint64, *uint64, *real, *pointer;
+} lib;
+
+static int lib_open(struct cella_error *err)
+{
+    static const char *const names[] = {"ffi_type_sint32", "ffi_type_uint32", "ffi_type_sint64",
+                                        "ffi_type_uint64", "ffi_type_double", "ffi_type_pointer"};
+    ffi_type **const types[] = {&lib.sint32, &lib.uint32, &lib.sint64,
+                                &lib.uint64, &lib.real,   &lib.pointer};
+    void *so;
+    size_t i;
+    int ok;
+
+    if (lib.call)
+        return 0;
+    so = dlopen("libffi.so.8", RTLD_NOW | RTLD_LOCAL); /* for the life of the process */
+    if (!so)
+        return fail(err, -ENOENT, "typed methods need libffi (package libffi8): %s", dlerror());
+    *(void **)&lib.prep = dlsym(so, "ffi_prep_cif");
+    ok = lib.prep != NULL;
+    for (i = 0; i < ARRAY_LEN(types); i++)
+        ok &= (*types[i] = dlsym(so, names[i])) != NULL;
+    if (ok)
+        *(void **)&lib.call = dlsym(so, "ffi_call");
+    return lib.call ? 0 : fail(err, -ENOSYS, "libffi.so.8 lacks a symbol of its own interface");
+}
+
 static ffi_type *ffi_type_of(enum sig_type t)
 {
     switch (t) {
     case SIG_I32:
     case SIG_BOOL:
-        return &ffi_type_sint32;
+        return lib.sint32;
     case SIG_U32:
-        return &ffi_type_uint32;
+        return lib.uint32;
     case SIG_I64:
-        return &ffi_type_sint64;
+        return lib.sint64;
     case SIG_U64:
-        return &ffi_type_uint64;
+        return lib.uint64;
     case SIG_F64:
-        return &ffi_type_double;
+        return lib.real;
     case SIG_STR:
         break;
     }
-    return &ffi_type_pointer;
+    return lib.pointer;
 }
 
 static int method_name_ok(const char *s)
@@ -54,20 +86,23 @@ static int cif_prepare(struct bound *b, struct cella_error *err)
 {
     unsigned n = 0;
     uint32_t i;
+    int r = b->types[0] ? 0 : lib_open(err);
 
-    b->types[n++] = &ffi_type_pointer;
+    if (r < 0 || b->types[0])
+        return r;
+    b->types[n++] = lib.pointer;
     for (i = 0; i < b->sig.n_params; i++)
         b->types[n++] = ffi_type_of(b->sig.params[i].type);
     if (b->sig.result == SIG_RESULT_JSON) {
-        b->types[n++] = &ffi_type_pointer;
-        b->types[n++] = &ffi_type_uint64;
+        b->types[n++] = lib.pointer;
+        b->types[n++] = lib.uint64;
     }
-    b->types[n++] = &ffi_type_pointer;
-    if (ffi_prep_cif(&b->cif, FFI_DEFAULT_ABI, n,
-                     b->sig.result == SIG_RESULT_I32 ? &ffi_type_sint32 : &ffi_type_sint64,
-                     b->types) != FFI_OK)
-        return fail(err, -EINVAL, "libffi cannot build a call for it");
-    return 0;
+    b->types[n++] = lib.pointer;
+    if (lib.prep(&b->cif, FFI_DEFAULT_ABI, n,
+                 b->sig.result == SIG_RESULT_I32 ? lib.sint32 : lib.sint64, b->types) == FFI_OK)
+        return 0;
+    b->types[0] = NULL;
+    return fail(err, -EINVAL, "libffi cannot build a call for it");
 }
 
 static int method_bind(const struct plugin *p, uint32_t i, struct bound *b, struct cella_error *err)
@@ -90,8 +125,6 @@ static int method_bind(const struct plugin *p, uint32_t i, struct bound *b, stru
             return fail(err, -EINVAL, "method \"%s\" appears twice", m->name);
     b->m = m;
     r = signature_parse(m->signature, &b->sig, err);
-    if (r == 0)
-        r = cif_prepare(b, err);
     return r < 0 ? fail_wrap(err, "method \"%s\"", m->name) : 0;
 }
 
@@ -178,7 +211,7 @@ static int64_t invoke(struct bound *b, struct invocation *v)
         v->values[n++] = &v->cap;
     }
     v->values[n++] = &v->err;
-    ffi_call(&b->cif, FFI_FN(b->m->fn), &v->result, v->values);
+    lib.call(&b->cif, FFI_FN(b->m->fn), &v->result, v->values);
     return b->sig.result == SIG_RESULT_I32 ? (int64_t)(int32_t)v->result.narrow : v->result.wide;
 }
 
@@ -216,6 +249,8 @@ int method_call(struct plugin *p, void *self, const char *method, const json_t *
     if (!self)
         return fail(err, -EPROTO, "%s: there is no cell to call it on", who);
     r = signature_args(&b->sig, who, args, v.args, err);
+    if (r == 0)
+        r = cif_prepare(b, err);
     if (r < 0)
         return r;
     if (b->sig.result == SIG_RESULT_JSON) {
