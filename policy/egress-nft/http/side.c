@@ -152,8 +152,9 @@ static long tls_failed(struct side *s, int r)
     }
 }
 
-/* Several records, if they are there: what they become leaves in one write. */
-static long tls_read(struct side *s, char *p, size_t n)
+/* Several records, if they are there: what they become leaves in one write. *ret_more: an end or an error came with them
+   and is still to be taken; nothing on the socket will tell of it. */
+static long tls_read(struct side *s, char *p, size_t n, int *ret_more)
 {
     size_t got = 0, total = 0;
     int r;
@@ -161,10 +162,15 @@ static long tls_read(struct side *s, char *p, size_t n)
     do {
         ERR_clear_error();
         r = SSL_read_ex(s->ssl, p + total, n - total, &got);
-        if (r != 1)
-            return total ? (long)total : tls_failed(s, r); /* what went wrong does so again */
+        if (r != 1 && !total)
+            return tls_failed(s, r);
+        if (r != 1) { /* what went wrong does so again */
+            *ret_more = SSL_get_error(s->ssl, r) != SSL_ERROR_WANT_READ;
+            return (long)total;
+        }
         total += got;
     } while (total < n && SSL_has_pending(s->ssl));
+    *ret_more = SSL_has_pending(s->ssl);
     return (long)total;
 }
 
@@ -188,6 +194,7 @@ static size_t readable(struct side *s, size_t n)
 long side_fill(struct side *s, size_t room)
 {
     size_t n = room > s->in.len ? room - s->in.len : 0;
+    int more = 0;
     long got;
 
     if (s->eof || !n || !s->ready)
@@ -200,14 +207,14 @@ long side_fill(struct side *s, size_t room)
         return 0;
     if (bytes_room(&s->in, n) < 0)
         return -ENOMEM;
-    got = s->ssl ? tls_read(s, s->in.p + s->in.off + s->in.len, n)
+    got = s->ssl ? tls_read(s, s->in.p + s->in.off + s->in.len, n, &more)
                  : plain_read(s, s->in.p + s->in.off + s->in.len, n);
     if (got > 0)
         s->in.len += (size_t)got;
     else
         s->wants_more = got == 0 && !s->eof;
     /* A short read has emptied the socket, and epoll tells if not: one call less for each message. */
-    s->ready = got == (long)n || (s->ssl && got > 0 && SSL_has_pending(s->ssl));
+    s->ready = got == (long)n || more;
     if (!s->in.len)
         bytes_fini(&s->in);
     return got == 0 && s->eof ? 1 : got;
