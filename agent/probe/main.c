@@ -212,12 +212,12 @@ int main(void)
     while (turn(ms * UINT64_C(1000), began + total * UINT64_C(1000)))
         ;
     for (i = 0; i < n_rows; i++) {
-        if (rows[i].phase == ROW_NEW) {
-            rows[i].got = -1;
+        if (rows[i].phase == ROW_NEW)
             rows[i].began = now_us();
-        }
-        if (rows[i].phase != ROW_DONE)
+        if (rows[i].phase != ROW_DONE) { /* it did not have its time */
             row_end(&rows[i], ETIMEDOUT);
+            rows[i].got = -1;
+        }
         print_row(&rows[i]);
     }
     return fflush(stdout) != 0;

@@ -271,6 +271,12 @@ static int succeeded(const struct reach_row *r, const struct reach_try *t)
     return t->bytes > 0 || t->got > 0 || (!r->by_cell && !r->held && t->connected && !t->carried);
 }
 
+static const char *untried(const struct reach_try *t)
+{
+    return t->told && t->errnum == ETIMEDOUT ? "no time was left for it"
+                                             : "the probe could not try it";
+}
+
 static void judge_allowed(struct reach_row *r)
 {
     const struct reach_try *t = &r->try;
@@ -283,7 +289,7 @@ static void judge_allowed(struct reach_row *r)
         r->saw = "something answered, but it is not where the enforcer should have brought it";
     } else if (!t->told || t->got < 0) {
         r->result = REACH_NOT_MEASURED;
-        r->saw = "the probe could not try it";
+        r->saw = untried(t);
     } else {
         r->saw = "nothing arrived";
     }
@@ -320,7 +326,7 @@ static void judge_denied(struct reach_row *r)
                  : t->got > 0 ? "something answered"
                               : "something accepted the connection that is not the enforcer";
     } else if (!t->told || t->got < 0) {
-        r->saw = "the probe could not try it";
+        r->saw = untried(t);
     } else if (unanswered(r)) {
         r->saw = "nobody saw it: neither the enforcer nor the cell's kernel refused it";
     } else if (!twin_succeeded(r)) {

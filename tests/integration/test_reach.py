@@ -107,7 +107,7 @@ def network(i):
 
 
 def test_five_hundred_rules_are_measured_whole(cella, internet, throw_away, tmp_path):
-    share = 20 if os.environ.get("LAB_VM") else 100  # the lab's processor is emulated
+    share = 8 if os.environ.get("LAB_VM") else 100  # the lab's processor is emulated
     nets = [network(i) for i in range(2 * share)]
     names = [{"id": f"t{i}", "host": f"t{i}.example.com", "ports": [443]} for i in range(2 * share)]
     web = [dict(WEB[0], id=f"w{i}", host=f"w{i}.example.com") for i in range(share)]

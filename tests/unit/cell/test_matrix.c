@@ -169,6 +169,10 @@ static void closed_is_not_passed_untried(void **state)
     r = closed_row();
     r->try.got = -1;
     assert_int_equal(judged(), REACH_NOT_MEASURED);
+    assert_string_equal(r->saw, "the probe could not try it");
+    r->try.errnum = ETIMEDOUT; /* the probe's whole time was over */
+    assert_int_equal(judged(), REACH_NOT_MEASURED);
+    assert_string_equal(r->saw, "no time was left for it");
 }
 
 static void closed_inside_needs_its_twin(void **state)
