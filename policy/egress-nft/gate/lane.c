@@ -26,7 +26,7 @@
 static const struct {
     size_t bytes;
     unsigned most; /* of the cell at a time */
-} classes[] = {{1024 * 1024, 2}, {256 * 1024, 16}, {32 * 1024, 2 * FLOWS_MAX}};
+} classes[] = {{1024 * 1024, 2}, {256 * 1024, 32}, {32 * 1024, 2 * FLOWS_MAX}};
 #define CLASSES (sizeof(classes) / sizeof(classes[0]))
 
 static struct pipes kept[PIPES_KEPT]; /* empty */
@@ -63,14 +63,26 @@ static int pipe_take(struct pipes *p)
     return 0;
 }
 
+/* Only large ones are kept, and the larger rather: else a busy gate would go on with small ones for ever. */
 static void pipe_give(struct pipes *p, int empty)
 {
+    unsigned i, least = 0;
+
     if (p->fd[0] < 0)
         return;
-    if (empty && n_kept < PIPES_KEPT)
-        kept[n_kept++] = *p;
-    else
+    for (i = 1; i < n_kept; i++)
+        if (kept[i].class > kept[least].class)
+            least = i;
+    if (!empty || p->class == CLASSES - 1) {
         pipe_close(p);
+    } else if (n_kept < PIPES_KEPT) {
+        kept[n_kept++] = *p;
+    } else if (p->class < kept[least].class) {
+        pipe_close(&kept[least]);
+        kept[least] = *p;
+    } else {
+        pipe_close(p);
+    }
     p->fd[0] = p->fd[1] = -1;
 }
 
