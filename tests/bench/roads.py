@@ -20,6 +20,7 @@ import time
 
 from harness import names, netns
 
+CONGESTION = os.environ.get("CELLA_BENCH_CONGESTION")
 SERVER, NAMED = "203.0.113.10", "203.0.113.20"  # by address, and what HOST resolves to
 HOST = "api.example.com"
 _NAT = """table ip nat {
@@ -93,6 +94,9 @@ class Net:
         netns.ip("netns", "add", name)
         self._made.append(name)
         netns.ip("link", "set", "lo", "up", ns=name)
+        if CONGESTION:
+            subprocess.run(["ip", "netns", "exec", name, "sysctl", "-qw",
+                            f"net.ipv4.tcp_congestion_control={CONGESTION}"], check=True)
 
     def _join(self, near, far, addresses, devices):
         netns.ip("link", "add", devices[0], "netns", near, "type", "veth", "peer", "name", devices[1], "netns", far)
