@@ -299,7 +299,7 @@ static int fd_open(int fd)
 static int give_up_privilege(void)
 {
     struct rlimit none = {0, 0};
-#ifndef ENGINE_NO_FILTER /* a sanitizer reserves more */
+#ifndef NO_FILTER /* a sanitizer reserves more */
     struct rlimit data = {DATA_MAX, DATA_MAX};
 
     if (setrlimit(RLIMIT_DATA, &data) < 0)
