@@ -338,8 +338,10 @@ static int call_phase(struct peer *p, json_t *args, const struct pending *from,
 static int call_reach(struct peer *p, json_t *args, const struct pending *from,
                       struct cella_error *err)
 {
-    (void)args;
-    return reach_begin(p->warden, from, err);
+    json_int_t ms = json_integer_value(json_object_get(args, "ms"));
+
+    return ms < 0 ? fail(err, -EINVAL, "reach: a time is not negative")
+                  : reach_begin(p->warden, from, (uint64_t)ms, err);
 }
 
 static int waiter_add(struct warden *w, const struct pending *from, struct cella_error *err)

@@ -18,10 +18,12 @@
 
 #define PROGRAM_MAX (2u << 20)
 #define CHUNK 32768u
-#define PROBE_MS 1500u /* patience with one row */
-#define TOTAL_MS 9500u /* with all of them */
-#define REST_MS 1200u  /* for what comes after the last run */
-#define BATCH_MS 1200u /* the least that a run is begun with */
+#define TOTAL_MS 9500u /* of a measurement, when nobody says another time */
+#define TOTAL_LEAST 3000u
+#define TOTAL_MOST 50000u
+#define PATIENCE(total) ((total)*3u / 19u) /* with one row */
+#define REST_MS 1200u                      /* for what comes after the last run */
+#define BATCH_MS 1200u                     /* the least that a run is begun with */
 
 struct reach {
     struct warden *warden;
@@ -35,6 +37,7 @@ struct reach {
     char path[64];
     unsigned place;
     int begun, timer;
+    unsigned total_ms;
     int eof;   /* nothing more is to be sent than is there */
     int asked; /* the enforcer was asked to tighten, or never will be */
     struct reach_taken taken;
@@ -117,7 +120,9 @@ static void reach_late(void *data)
     struct reach *x = data;
 
     x->timer = 0;
-    reach_fail_text(x, -ETIMEDOUT, "the cell did not run the probe in time; is it paused or busy?");
+    reach_fail_text(
+        x, -ETIMEDOUT,
+        "the cell did not run the probe in time; is it paused or busy? --timeout gives more time");
 }
 
 /* ---- the result ---- */
@@ -126,7 +131,7 @@ static unsigned left_ms(const struct reach *x)
 {
     uint64_t past = (now_ns() - x->taken.started) / 1000000u;
 
-    return past < TOTAL_MS ? (unsigned)(TOTAL_MS - past) : 0;
+    return past < x->total_ms ? (unsigned)(x->total_ms - past) : 0;
 }
 
 static void reach_done(struct reach *x)
@@ -308,7 +313,7 @@ static void probe_run(struct reach *x)
     int r;
 
     x->input.len = x->output.len = x->complaint.len = x->sent = 0;
-    r = matrix_lines(&x->matrix, PROBE_MS, ms, &x->input);
+    r = matrix_lines(&x->matrix, PATIENCE(x->total_ms), ms, &x->input);
     if (r < 0) {
         reach_fail_text(x, r, strerror(-r));
         return;
@@ -408,11 +413,16 @@ static int prepare(struct reach *x, struct cella_error *err)
     return 0;
 }
 
-int reach_begin(struct warden *w, const struct pending *from, struct cella_error *err)
+int reach_begin(struct warden *w, const struct pending *from, uint64_t ms, struct cella_error *err)
 {
     struct reach *x;
     int r;
 
+    if (!ms)
+        ms = TOTAL_MS;
+    if (ms < TOTAL_LEAST || ms > TOTAL_MOST)
+        return fail(err, -EINVAL, "reach: a measurement takes from %u to %u seconds",
+                    TOTAL_LEAST / 1000, TOTAL_MOST / 1000);
     if (w->reach)
         return fail(err, -EBUSY, "reach: this cell is being measured already");
     if (w->state != W_RUNNING || w->ended || w->stopping || !w->enforcer_on)
@@ -426,6 +436,7 @@ int reach_begin(struct warden *w, const struct pending *from, struct cella_error
                         .from = *from,
                         .host = {.tcp = -1, .abstract = -1},
                         .taken = {.started = now_ns(), .generation = w->generation},
+                        .total_ms = (unsigned)ms,
                         .eof = 1,
                         .input = BUF_INIT,
                         .output = BUF_INIT,
@@ -434,7 +445,7 @@ int reach_begin(struct warden *w, const struct pending *from, struct cella_error
     snprintf(x->taken.sha256, sizeof(x->taken.sha256), "%s", w->policy.sha256);
     r = prepare(x, err);
     if (r == 0) {
-        x->timer = loop_timer(w->loop, TOTAL_MS * 1000000ull, reach_late, x);
+        x->timer = loop_timer(w->loop, ms * 1000000u, reach_late, x);
         r = put_begin(x);
         if (r < 0)
             fail(err, r, "reach: putting the probe into the cell: %s", strerror(-r));

@@ -176,7 +176,8 @@ int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage),
 void arrows_undo(struct warden *w, size_t until);
 
 /* reach.c */
-int reach_begin(struct warden *w, const struct pending *from, struct cella_error *err);
+/* ms: the time it may take; 0: the usual. */
+int reach_begin(struct warden *w, const struct pending *from, uint64_t ms, struct cella_error *err);
 /* 1: what the summary of an earlier measurement was bound to is not what is there now. */
 int reach_stale(const struct warden *w, const json_t *summary);
 

@@ -239,22 +239,28 @@ static int report_print(const struct options *o, json_t *summary)
 
 static int measure(const struct options *o, struct client *cl)
 {
-    json_t *summary = NULL;
-    int r = client_call(cl, "reach", NULL, &summary, NULL, NULL, NULL, cli_err);
+    json_t *summary = NULL, *args = json_pack("{s:I}", "ms", (json_int_t)(o->timeout / 1000000u));
+    int r = client_call(cl, "reach", args, &summary, NULL, NULL, NULL, cli_err);
 
     if (r == 0)
         r = report_print(o, summary);
     json_decref(summary);
+    json_decref(args);
     return r;
 }
 
 /* A cell that exists for this question; it goes with this process, whatever happens. */
 static int measure_new(const struct options *o)
 {
-    json_t *request = request_build(o, 0, NULL, 0), *force = json_pack("{s:b}", "force", 1);
+    struct options cell = *o;
+    json_t *request, *force = json_pack("{s:b}", "force", 1);
     struct config *c = NULL;
     struct client *cl = NULL;
-    int r = request ? cli_config(o, &c) : cli_err->code;
+    int r;
+
+    cell.timeout = 0; /* the measurement's, not the cell's */
+    request = request_build(&cell, 0, NULL, 0);
+    r = request ? cli_config(o, &c) : cli_err->code;
 
     if (r == 0)
         r = client_spawn(c, &cl, cli_err);

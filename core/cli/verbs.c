@@ -20,8 +20,8 @@ static const char *const json_config[] = {"json", "config", NULL};
 static const char *const ps_opts[] = {"all", "json", "config", NULL};
 static const char *const logs_opts[] = {"follow", "config", NULL};
 static const char *const stats_opts[] = {"stream", "json", "config", NULL};
-static const char *const reach_opts[] = {"policy", "backend", "class", "image",
-                                         "json",   "config",  NULL};
+static const char *const reach_opts[] = {"policy",  "backend", "class",  "image",
+                                         "timeout", "json",    "config", NULL};
 static const char *const stop_opts[] = {"time", "kill", "json", "config", NULL};
 static const char *const rm_opts[] = {"force", "json", "config", NULL};
 static const char *const audit_opts[] = {"lines", "follow", "kind", "cell", "json", "config", NULL};

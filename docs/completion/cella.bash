@@ -16,7 +16,7 @@ _cella_options() {
     inspect) echo "--config --help" ;;
     logs) echo "--follow --config --help" ;;
     stats) echo "--stream --json --config --help" ;;
-    reach) echo "--policy --backend --class --image --json --config --help" ;;
+    reach) echo "--policy --backend --class --image --timeout --json --config --help" ;;
     pause) echo "--config --help" ;;
     resume) echo "--config --help" ;;
     stop) echo "--time --kill --json --config --help" ;;
