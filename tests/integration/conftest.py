@@ -27,7 +27,6 @@ from harness.cella import ROOT, Cella  # noqa: E402
 BACKENDS = os.environ.get("CELLA_TEST_BACKENDS", "container").split(",")
 BUILD = pathlib.Path(os.environ.get("CELLA_BUILD", ROOT / "build")).resolve()
 _INSIDE = "CELLA_TEST_INSIDE"
-_LAB = {"test_limits.py", "test_crash.py", "test_isolation.py", "test_lifecycle.py"}  # what another kernel and cgroup v2 may change
 # A checkout that lies below one of the emptied directories is bound to its place again, through a descriptor.
 _ENTER = """mount --make-rprivate / && exec 8<"$1" 9<"$2" && mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -t tmpfs -o mode=755 tmpfs /run &&
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm &&
@@ -57,9 +56,6 @@ def pytest_cmdline_main(config):
 def pytest_collection_modifyitems(config, items):
     number, shards = map(int, os.environ.get("CELLA_TEST_SHARD", "0/1").split("/"))
     items[:] = items[number::shards]
-    for item in items:
-        if item.path.name in _LAB:
-            item.add_marker(pytest.mark.lab)
     if os.getuid() != 0:
         for item in items:
             item.add_marker(pytest.mark.skip(reason="cells of this suite need root"))
