@@ -23,10 +23,7 @@ struct arrow {
 static int config_go(struct warden *w, struct cella_error *err)
 {
     const char *class = w->req.class ? w->req.class : "default";
-    int r = config_load(w->config_file, &w->config, err);
-
-    if (r < 0)
-        return r;
+    w->config = w->config_given;
     w->class = config_class_find(w->config, class);
     if (!w->class)
         return fail(err, -ENOENT, "class \"%s\": not in %s", class,
@@ -37,7 +34,6 @@ static int config_go(struct warden *w, struct cella_error *err)
 
 static void config_undo(struct warden *w)
 {
-    config_free(w->config);
     w->config = NULL;
     w->class = NULL;
 }

@@ -16,7 +16,7 @@ struct client;
 
 /* Starts a warden (its own process, own session) for a new cell; the cell does not exist before
  * "create". */
-int client_spawn(const struct config *c, struct client **ret, struct cella_error *err);
+int client_spawn(struct config *c, struct client **ret, struct cella_error *err);
 /* Connects to the warden of a cell by name or id (or unique prefix of the id). */
 int client_connect(const struct config *c, const char *cell, struct client **ret,
                    struct cella_error *err);

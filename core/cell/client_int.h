@@ -41,8 +41,8 @@ void wire_listen(struct client *cl); /* empties errfd */
 /* A REPLY frame that client_call_begin() waits for is kept; 1 = it was one. */
 int wire_later(struct client *cl, const struct cella_frame *f, const uint8_t *payload);
 /* warden.c: the life of a warden in its own process, from its first call to its exit status. The client is
-   descriptor 3. `config`: the file, or NULL for the default; borrowed. */
-int warden_main(const char *config);
+   descriptor 3. `config`: as the client read it; stays valid. */
+int warden_main(struct config *config);
 /* The error of a warden that is gone or talks nonsense: with what it said last and how it ended. */
 int wire_dead(struct client *cl, int code, struct cella_error *err);
 

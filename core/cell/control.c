@@ -189,7 +189,8 @@ static int call_create(struct peer *p, json_t *args, const struct pending *from,
     }
     w->state = W_CREATED;
     json_object_set_new(w->cell, "state", json_string("created"));
-    warden_save(w);
+    if (!w->req.start) /* else "running" follows at once */
+        warden_save(w);
     if (p->dead && p->lease) { /* it went away while the cell was made */
         w->remove_at_end = 1;
         cell_end(w, "stop", "the client that held the cell went away");

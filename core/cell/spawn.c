@@ -20,7 +20,7 @@
 #include "client_int.h"
 
 /* In the child: descriptors 0 (null), 1 and 2 (pipe), 3 (socket), a fresh session, default signals. */
-static void __attribute__((noreturn)) warden_child(const char *config, int sock, int complaints)
+static void __attribute__((noreturn)) warden_child(struct config *config, int sock, int complaints)
 {
     int null = open("/dev/null", O_RDWR), sig;
     sigset_t none;
@@ -41,7 +41,7 @@ static void __attribute__((noreturn)) warden_child(const char *config, int sock,
     exit(warden_main(config));
 }
 
-int client_spawn(const struct config *c, struct client **ret, struct cella_error *err)
+int client_spawn(struct config *c, struct client **ret, struct cella_error *err)
 {
     int sock[2] = {-1, -1}, complaints[2] = {-1, -1};
     struct client *cl = client_alloc();
@@ -58,7 +58,7 @@ int client_spawn(const struct config *c, struct client **ret, struct cella_error
         fflush(NULL); /* nothing of ours is written twice */
         cl->pid = fork();
         if (cl->pid == 0)
-            warden_child(c->file, sock[1], complaints[1]);
+            warden_child(c, sock[1], complaints[1]);
         if (cl->pid < 0)
             r = fail(err, -errno, "starting a warden: %s", strerror(errno));
     }

@@ -72,13 +72,13 @@ static void warden_init(struct warden *w)
     host_init(w);
 }
 
-int warden_main(const char *config)
+int warden_main(struct config *config)
 {
     static struct warden w;
     int r, report = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10); /* 1 and 2 become a plugin's */
 
     warden_init(&w);
-    w.config_file = config ? strdup(config) : NULL; /* it may be one of the arguments */
+    w.config_given = config;
     proc_title("cella-warden");
     umask(022);
     if (fcntl(STARTER_FD, F_SETFD, FD_CLOEXEC) < 0) {

@@ -64,7 +64,7 @@ struct warden {
     void *enforcer_ready; /* what the enforcer has begun; goes into its attach */
     struct plugin_host plain, backend_host, enforcer_host;
     struct host_call *host_calls; /* watches and timers of plugins */
-    const char *config_file;
+    struct config *config_given;  /* as the client read it */
     struct config *config;
     const struct config_class *class;
     struct request req;
