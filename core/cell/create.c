@@ -127,7 +127,7 @@ static int etc_file(struct warden *w, struct mount_list *l, char *const source, 
     int r;
 
     snprintf(source, 600, "%s/etc.%s", w->dir.path, name);
-    r = replace_file_at(w->dir.dirfd, source + strlen(w->dir.path) + 1, text, strlen(text), 0644);
+    r = create_file_at(w->dir.dirfd, source + strlen(w->dir.path) + 1, text, strlen(text), 0644);
     if (r < 0)
         return fail(err, r, "%s: %s", source, strerror(-r));
     l->v[l->n++] = (struct cella_mount){source, target, CELLA_MOUNT_BIND,

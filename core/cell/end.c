@@ -154,6 +154,7 @@ static void end_now(void *data)
     record_summary(w);
     w->keep_at_end = !w->remove_at_end;
     w->state = W_ENDED;
+    plugin_process_ends();
     arrows_undo(w, 0);
     answer_waiters(w);
     peers_flush_and_stop(w);

@@ -125,8 +125,8 @@ static void agent_frame(void *ctx, struct link_stream *s, const struct cella_fra
         backend_stop_begin(&r->warden->backend);
     if (terminal) {
         struct cella_stats stats;
-        if (r->warden->state == W_RUNNING)
-            limits_sample(r->warden, &stats); /* which limit it was, before the answer */
+        if (!last && r->warden->state == W_RUNNING) /* the end of a cell looks by itself */
+            limits_sample(r->warden, &stats);       /* which limit it was, before the answer */
         if (r->op == CELLA_OP_EXEC)
             audit_exec(r, f, payload);
         else

@@ -261,12 +261,19 @@ int plugin_load(const char *path, struct plugin **ret, struct cella_error *err)
     return 0;
 }
 
+static int leaving;
+
+void plugin_process_ends(void)
+{
+    leaving = 1;
+}
+
 void plugin_unload(struct plugin *p)
 {
     if (!p)
         return;
     method_set_free(p->method_set);
-    if (p->dl && !PLUGIN_ASAN)
+    if (p->dl && !PLUGIN_ASAN && !leaving)
         dlclose(p->dl);
     if (p->rt)
         free(p->rt->probe);

@@ -51,6 +51,8 @@ struct plugin {
 int plugin_note_read(int fd, struct cella_note *ret_note, struct cella_error *err);
 int plugin_load(const char *path, struct plugin **ret, struct cella_error *err);
 void plugin_unload(struct plugin *p);
+/* From now on nothing is unmapped: the end of the process does that, and nobody waits for it. */
+void plugin_process_ends(void);
 /* Directory of in-tree plugins: CELLA_PLUGIN_DIR (only for a checkout or tests), else beside the running program,
    else the installed one. */
 const char *plugin_dir(void);

@@ -101,6 +101,16 @@ int replace_file_at(int dirfd, const char *path, const char *text, size_t len, u
     return r;
 }
 
+int create_file_at(int dirfd, const char *path, const char *text, size_t len, unsigned mode)
+{
+    auto_close int fd =
+        openat(dirfd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+
+    if (fd < 0 || fchmod(fd, mode) < 0)
+        return -errno;
+    return write_all(fd, text, len);
+}
+
 int mkdir_p(const char *path, unsigned mode)
 {
     char copy[4096];

@@ -67,6 +67,8 @@ int write_file_at(int dirfd, const char *path, const char *text);
 /* Atomic for readers: temporary file in the same directory, then put in place. Not durable before
  * fsync. */
 int replace_file_at(int dirfd, const char *path, const char *text, size_t len, unsigned mode);
+/* A new file; what a failure leaves is the caller's to remove. -EEXIST. */
+int create_file_at(int dirfd, const char *path, const char *text, size_t len, unsigned mode);
 int mkdir_p(const char *path, unsigned mode);
 /* Removes a tree without following links or crossing mounts. -ENOENT is success. */
 int remove_tree_at(int dirfd, const char *path);
