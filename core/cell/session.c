@@ -385,8 +385,6 @@ int client_session(struct client *cl, const struct session *s, struct session_en
     if (cl->fd < 0)
         return fail(err, -EPIPE, "the warden%s%s is gone", cl->cell[0] ? " of cell " : "",
                     cl->cell);
-    if (!p.stream && (r = client_open(cl, s->fields, s->fields_len, &p.stream, err)) < 0)
-        return r;
     p.in_done = s->in < 0;
     output_init(&p.out[0], s->out);
     output_init(&p.out[1], s->err);
@@ -394,6 +392,12 @@ int client_session(struct client *cl, const struct session *s, struct session_en
     if (r < 0)
         return fail(err, r, "signals: %s", strerror(-r));
     terminal_raw(&p);
+    if (!p.stream) /* after the signals: the command may send one at once */
+        r = client_open(cl, s->fields, s->fields_len, &p.stream, err);
+    if (r < 0) {
+        pump_fini(&p);
+        return r;
+    }
     r = pump_run(&p);
     pump_fini(&p);
     if (end.type)
