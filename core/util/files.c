@@ -78,37 +78,33 @@ static int put_in_place(int dirfd, const char *tmp, const char *path)
     return renameat(dirfd, tmp, dirfd, path) < 0 ? -errno : 0;
 }
 
+int create_file_at(int dirfd, const char *path, const char *text, size_t len, unsigned mode)
+{
+    auto_close int fd =
+        openat(dirfd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+
+    if (fd < 0 || fchmod(fd, mode) < 0) /* whatever the umask is */
+        return -errno;
+    return write_all(fd, text, len);
+}
+
 int replace_file_at(int dirfd, const char *path, const char *text, size_t len, unsigned mode)
 {
     char tmp[4096], id[CELLA_ID_LEN + 1];
-    auto_close int fd = -1;
     int r = random_id(id);
 
     if (r < 0)
         return r;
     if ((size_t)snprintf(tmp, sizeof(tmp), "%s.%s", path, id) >= sizeof(tmp))
         return -ENAMETOOLONG;
-    fd = openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-    if (fd < 0)
-        return -errno;
-    r = fchmod(fd, mode) < 0 ? -errno : 0; /* whatever the umask is */
-    if (r == 0)
-        r = write_all(fd, text, len);
+    r = create_file_at(dirfd, tmp, text, len, mode);
+    if (r == -EEXIST)
+        return r; /* it is not ours to remove */
     if (r == 0)
         r = put_in_place(dirfd, tmp, path);
     if (r < 0)
         unlinkat(dirfd, tmp, 0);
     return r;
-}
-
-int create_file_at(int dirfd, const char *path, const char *text, size_t len, unsigned mode)
-{
-    auto_close int fd =
-        openat(dirfd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-
-    if (fd < 0 || fchmod(fd, mode) < 0)
-        return -errno;
-    return write_all(fd, text, len);
 }
 
 int mkdir_p(const char *path, unsigned mode)

@@ -7,7 +7,7 @@
  * libnftnl and not libnftables: the rules are fixed (ruleset.c), so there is no text to parse and no
  * cache of the kernel's state to read first; this is a third of what a cell's start costs.
  * Invariants: every message is written into a buffer larger than any it can become (elements go
- * CHUNK at a time); a failure while writing is kept in `why` and makes nft_commit() fail before
+ * CHUNK at a time); a failure while writing is kept in `bytes.oom` and makes nft_commit() fail before
  * anything is sent. The kernel acknowledges the last message only, and reports each that failed;
  * both are in the socket's queue when send returns. Threads: none.
  */
@@ -59,7 +59,7 @@ static void end(struct nft_batch *b, const struct nlmsghdr *h)
 
 static void no_memory(struct nft_batch *b)
 {
-    b->why = "out of memory";
+    b->bytes.oom = 1;
 }
 
 void nft_batch_init(struct nft_batch *b)
@@ -361,11 +361,11 @@ int nft_commit(struct nft_batch *b, const char *what, struct cella_error *err)
     struct mnl_socket *nl;
     int r;
 
-    if (!b->why && !b->bytes.oom) /* the acknowledgement tells success from silence */
+    if (!b->bytes.oom) /* the acknowledgement tells success from silence */
         ((struct nlmsghdr *)(void *)(b->bytes.ptr + b->last))->nlmsg_flags |= NLM_F_ACK;
     end(b, nftnl_batch_end(message, ++b->seq));
-    if (b->why || b->bytes.oom)
-        return fail(err, -ENOMEM, "%s: %s", what, b->why ? b->why : "out of memory");
+    if (b->bytes.oom)
+        return fail(err, -ENOMEM, "%s: out of memory", what);
     nl = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
     r = nl ? send_all(nl, b, &v) : -errno;
     if (nl)

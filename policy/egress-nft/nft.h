@@ -12,10 +12,9 @@
 struct nftnl_rule;
 
 struct nft_batch {
-    struct buf bytes;
-    uint32_t seq;    /* of the last message */
-    size_t last;     /* where it begins */
-    const char *why; /* NULL, or what could not be written */
+    struct buf bytes; /* its `oom`: something could not be written */
+    uint32_t seq;     /* of the last message */
+    size_t last;      /* where it begins */
 };
 
 enum nft_set_kind { NFT_ADDRS, NFT_PORTS, NFT_PORTS_TIMED, NFT_ADDR_PORTS };

@@ -68,7 +68,7 @@ static void add_hard(struct nft_batch *b, const struct host_addrs *hosts)
     size_t i, n = 0;
 
     if (!v) {
-        b->why = "out of memory";
+        b->bytes.oom = 1;
         return;
     }
     for (i = 0; i < policy_hard_count; i++)
@@ -88,7 +88,7 @@ static void add_allow(struct nft_batch *b, const char *set, const struct policy_
     uint32_t i, n = 0;
 
     if (!v) {
-        b->why = "out of memory";
+        b->bytes.oom = 1;
         return;
     }
     for (i = 0; i < n_entries; i++) {
@@ -112,7 +112,7 @@ static void add_name_ports(struct nft_batch *b, const struct policy_table *t,
     size_t n = 0, i;
 
     if (policy_name_ports(t, proto, &ports, &n) < 0 || !(v = calloc(n + 1, sizeof(*v)))) {
-        b->why = "out of memory";
+        b->bytes.oom = 1;
     } else {
         for (i = 0; i < n; i++)
             v[i] = (struct nft_range){.port_lo = ports[i].lo, .port_hi = ports[i].hi};
