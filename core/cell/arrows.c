@@ -23,6 +23,7 @@ struct arrow {
 static int config_go(struct warden *w, struct cella_error *err)
 {
     const char *class = w->req.class ? w->req.class : "default";
+
     w->config = w->config_given;
     w->class = config_class_find(w->config, class);
     if (!w->class)

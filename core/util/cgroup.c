@@ -10,7 +10,7 @@
  * taken off again.
  *
  * Invariants: a path is absolute and fits CGROUP_PATH_MAX or the call fails; a failed
- * cgroup_create() removes what it made, except the shared parent directory. Threads: no state.
+ * cgroup_create() removes what it made, except the shared parent directory. Threads: one; cgroup_layout_read() keeps what it read for a moment.
  */
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -22,7 +22,7 @@ static int kernel_set(struct egress *e, const struct policy_table *t, struct cel
     int ns[3] = {e->gate_ns, e->uplink, -1};
 
     snprintf(slot, sizeof(slot), "%u", e->slot);
-    return helper_run(e->setup_path, argv, t, ns, err);
+    return helper_run(e->host, argv, t, ns, err);
 }
 
 /* The gate takes the table and tells how many flows it reset; without an answer it is stopped. */

@@ -71,18 +71,6 @@ static int egress_check(const struct cella_policy *policy, struct cella_error *e
 
 /* ----------------------------------------------------------------- attach */
 
-static int setup_path(const struct cella_host *host, char **ret, struct cella_error *err)
-{
-    const char *p =
-        CELLA_HOST_HAS(host, helper_path) ? host->helper_path(host->ctx, "cella-gate-setup") : NULL;
-
-    if (!p)
-        return fail(err, -ENOENT,
-                    "the helper program cella-gate-setup is not installed beside cella");
-    *ret = strdup(p);
-    return *ret ? 0 : fail(err, -ENOMEM, "out of memory");
-}
-
 /* Waits for READY (with the descriptors) and UP. */
 static int gate_up(struct egress *e, int *ret_tap, struct cella_error *err)
 {
@@ -111,7 +99,7 @@ static int attach_none(struct egress *e, const struct cella_attach *at, struct c
 
     if (at->borrow_netns_fd < 0)
         return 0;
-    return helper_run(e->setup_path, argv, NULL, ns, err);
+    return helper_run(e->host, argv, NULL, ns, err);
 }
 
 static int attach_valid(const struct cella_attach *at, struct cella_error *err)
@@ -163,7 +151,7 @@ static int attach_link(struct egress *e, const struct cella_attach *at, void **r
 
     if (e->link == CELLA_LINK_NONE)
         return attach_none(e, at, err);
-    r = resolvers_find(at->options, e->resolvers, err);
+    r = *ready ? 0 : resolvers_find(at->options, e->resolvers, err);
     if (r == 0)
         r = gate_spawn(e, "attach", steal_ptr(ready),
                        e->link == CELLA_LINK_TAP ? -1 : at->borrow_netns_fd, err);
@@ -223,8 +211,6 @@ static int attach(const struct cella_host *host, const struct cella_attach *at, 
         if (e->uplink < 0)
             r = fail(err, -errno, "keeping the uplink namespace: %s", strerror(errno));
     }
-    if (r == 0)
-        r = setup_path(host, &e->setup_path, err);
     if (r == 0 && e->link != CELLA_LINK_NONE)
         r = revive_init(e, err);
     if (r == 0)
@@ -288,11 +274,8 @@ static void egress_detach(void *self)
 
     if (!e)
         return;
-    flush(e, 1);
+    egress_finish(e, NULL);
     account_end(e);
-    if (e->watched)
-        e->host->fd_unwatch(e->host->ctx, e->ctl);
-    auto_close_(&e->ctl);
     gate_reap(e);
     intercept_fini(e);
     auto_close_(&e->http.roots);
@@ -302,7 +285,6 @@ static void egress_detach(void *self)
     document_fini(&e->document);
     document_fini(&e->ceiling);
     policy_table_fini(&e->table);
-    free(e->setup_path);
     free(e->reach.seen);
     free(e);
 }
@@ -434,15 +416,12 @@ static int egress_probe(const struct cella_host *host, const struct cella_probe_
 {
     static const char *const names[] = {"net.tcp", "net.udp", "net.dns", "events"};
     char *argv[] = {"cella-gate-setup", "probe", NULL};
-    auto_free char *path = NULL;
     int ns[3] = {-1, -1, -1};
     struct errbuf eb;
     size_t i;
-    int r = setup_path(host, &path, errbuf_init(&eb));
+    int r = helper_run(host, argv, NULL, ns, errbuf_init(&eb));
 
     (void)err;
-    if (r == 0)
-        r = helper_run(path, argv, NULL, ns, &eb.err);
     for (i = 0; i < ARRAY_LEN(names); i++)
         report->capability(report->ctx, names[i], r < 0 ? CELLA_NONE : CELLA_NATIVE,
                            r < 0 ? eb.text : NULL);

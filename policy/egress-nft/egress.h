@@ -50,7 +50,6 @@ struct egress {
     int pending;            /* attach has begun; attach_wait ends it */
     int flushed;            /* CTL_FLUSHED came */
     struct ctl_msg replied; /* last CTL_PUBLISHED */
-    char *setup_path;
     struct document document, ceiling;
     int has_ceiling;
     size_t phase;
@@ -80,22 +79,23 @@ struct egress {
 };
 
 /* ---- helper.c ---- */
-/* ns: cell or gate namespace, uplink, ledger; -1 = absent. *ret_ctl is the other end of FD_CTL. */
-int helper_spawn(const char *path, char *const argv[], const struct policy_table *table,
-                 const int ns[3], pid_t *ret_pid, int *ret_ctl, struct cella_error *err);
+/* argv[0] is one of our programs. ns: cell or gate namespace, uplink, ledger; -1 = absent. *ret_ctl is the other end of FD_CTL. */
+int helper_spawn(const struct cella_host *host, char *const argv[],
+                 const struct policy_table *table, const int ns[3], pid_t *ret_pid, int *ret_ctl,
+                 struct cella_error *err);
 /* Next message before the deadline (ns, monotonic). fds as recv_fds. -ETIMEDOUT, -EPIPE. */
 int ctl_wait(int ctl, uint64_t deadline, struct ctl_msg *ret, int *fds, int *nfds);
 /* Runs a helper that ends by itself; its complaint becomes err. */
-int helper_run(const char *path, char *const argv[], const struct policy_table *table,
+int helper_run(const struct cella_host *host, char *const argv[], const struct policy_table *table,
                const int ns[3], struct cella_error *err);
 /* "table" as a memfd. */
 int table_memfd(const struct policy_table *t);
 /* Turns a CTL_ERROR into err; returns its code. */
 int helper_failed(const struct ctl_msg *m, struct cella_error *err);
 
-/* Where cella-gate-setup and cella-gate lie; each buffer has 4096 bytes. */
-int helper_paths(const struct cella_host *host, char setup[4096], char gate[4096],
-                 struct cella_error *err);
+/* Where it lies; -ENOENT. */
+int helper_program(const struct cella_host *host, const char *name, char ret[4096],
+                   struct cella_error *err);
 
 /* ---- ready.c ---- */
 int egress_ready(const struct cella_host *host, const struct cella_ready *in, void **ret,

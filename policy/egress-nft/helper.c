@@ -22,21 +22,14 @@
 #define RAISED 32 /* sources of dup2 lie above every target */
 #define HELPER_NS 10000000000u
 
-int helper_paths(const struct cella_host *host, char setup[4096], char gate[4096],
-                 struct cella_error *err)
+int helper_program(const struct cella_host *host, const char *name, char ret[4096],
+                   struct cella_error *err)
 {
-    static const char *const names[2] = {"cella-gate-setup", "cella-gate"};
-    char *const paths[2] = {setup, gate};
-    size_t i;
+    const char *p = CELLA_HOST_HAS(host, helper_path) ? host->helper_path(host->ctx, name) : NULL;
 
-    for (i = 0; i < ARRAY_LEN(names); i++) {
-        const char *p =
-            CELLA_HOST_HAS(host, helper_path) ? host->helper_path(host->ctx, names[i]) : NULL;
-        if (!p || (size_t)snprintf(paths[i], 4096, "%s", p) >= 4096)
-            return fail(err, -ENOENT, "the helper program %s is not installed beside cella",
-                        names[i]);
-    }
-    return 0;
+    if (p && (size_t)snprintf(ret, 4096, "%s", p) < 4096)
+        return 0;
+    return fail(err, -ENOENT, "the helper program %s is not installed beside cella", name);
 }
 
 int table_memfd(const struct policy_table *t)
@@ -91,11 +84,16 @@ static int spawn(const char *path, char *const argv[], const int fds[5], pid_t *
     return r;
 }
 
-int helper_spawn(const char *path, char *const argv[], const struct policy_table *table,
-                 const int ns[3], pid_t *ret_pid, int *ret_ctl, struct cella_error *err)
+int helper_spawn(const struct cella_host *host, char *const argv[],
+                 const struct policy_table *table, const int ns[3], pid_t *ret_pid, int *ret_ctl,
+                 struct cella_error *err)
 {
-    int pair[2], from[5], fds[5] = {-1, -1, -1, -1, -1}, policy = -1, i, r = 0;
+    int pair[2], from[5], fds[5] = {-1, -1, -1, -1, -1}, policy = -1, i;
+    char path[4096];
+    int r = helper_program(host, argv[0], path, err);
 
+    if (r < 0)
+        return r;
     if (table) {
         policy = table_memfd(table);
         if (policy < 0)
@@ -162,19 +160,19 @@ int helper_failed(const struct ctl_msg *m, struct cella_error *err)
     return fail(err, code, "%s", m->name);
 }
 
-int helper_run(const char *path, char *const argv[], const struct policy_table *table,
+int helper_run(const struct cella_host *host, char *const argv[], const struct policy_table *table,
                const int ns[3], struct cella_error *err)
 {
     struct ctl_msg m;
     pid_t pid;
-    int ctl = -1, r = helper_spawn(path, argv, table, ns, &pid, &ctl, err);
+    int ctl = -1, r = helper_spawn(host, argv, table, ns, &pid, &ctl, err);
 
     if (r < 0)
         return r;
     r = ctl_wait(ctl, now_ns() + HELPER_NS, &m, NULL, NULL);
     if (r < 0) {
         kill(pid, SIGKILL); /* our child, not waited for yet: the number is still its */
-        r = fail(err, r, "%s %s said nothing: %s", path, argv[1], strerror(-r));
+        r = fail(err, r, "%s %s said nothing: %s", argv[0], argv[1], strerror(-r));
     } else if (m.type != CTL_PUBLISHED) {
         r = helper_failed(&m, err);
     }

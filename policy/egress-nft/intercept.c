@@ -232,26 +232,20 @@ static int start_wait(struct egress *e, struct cella_error *err)
 static int spawn_engine(struct egress *e, const struct document *d, const struct policy_table *t,
                         int borrow_flows, struct cella_error *err)
 {
-    const char *found = e->host->helper_path(e->host->ctx, "cella-gate-http");
-    char *argv[HOSTS_MAX + 2] = {"cella-gate-http"}, path[4096];
+    char *argv[HOSTS_MAX + 2] = {"cella-gate-http"};
     int fds[3] = {borrow_flows, e->http.roots, -1};
     size_t i;
     int r = e->http.key < 0 ? authority_first(e, d, err) : 0;
 
     if (r < 0)
         return r;
-    if (!found || (size_t)snprintf(path, sizeof(path), "%s", found) >= sizeof(path))
-        return fail(
-            err, -ENOENT,
-            "the policy has rules of layer http, and the helper program cella-gate-http is not "
-            "installed beside cella");
     fds[2] = e->http.key;
     if (e->http.roots >= 0) /* the engine before this one has read it */
         lseek(e->http.roots, 0, SEEK_SET);
     for (i = 0; i < e->http.n_names && i < HOSTS_MAX; i++) /* with a key, nobody reads them */
         argv[i + 1] = e->http.names[i];
     argv[i + 1] = NULL;
-    return helper_spawn(path, argv, t, fds, &e->http.pid, &e->http.ctl, err);
+    return helper_spawn(e->host, argv, t, fds, &e->http.pid, &e->http.ctl, err);
 }
 
 /* The gate's end of the flows socket. */

@@ -29,7 +29,7 @@ static int kernel_ports(struct egress *e, uint32_t lo, uint32_t hi, struct cella
     snprintf(from, sizeof(from), "%u", hi ? lo : 1);
     snprintf(to, sizeof(to), "%u", hi ? hi : 1);
     snprintf(time, sizeof(time), "%u", hi ? (unsigned)left : 0);
-    return helper_run(e->setup_path, argv, NULL, ns, err);
+    return helper_run(e->host, argv, NULL, ns, err);
 }
 
 static int ask_gate(struct egress *e, const struct ctl_msg *m, struct cella_error *err)

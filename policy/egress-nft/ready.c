@@ -16,25 +16,24 @@
 struct ready {
     pid_t pid;
     int ctl;
+    char resolvers[RESOLVERS_LEN]; /* as the helper got them */
 };
 
 int egress_ready(const struct cella_host *host, const struct cella_ready *in, void **ret,
                  struct cella_error *err)
 {
-    char resolvers[RESOLVERS_LEN], setup[4096], gate[4096];
-    char *argv[] = {"cella-gate-setup", "ready", gate, resolvers, NULL};
-    int ns[3] = {-1, in->borrow_uplink_fd, -1};
-    struct ready *r;
-    int code = helper_paths(host, setup, gate, err);
+    struct ready *r = calloc(1, sizeof(*r));
+    char gate[4096];
+    char *argv[] = {"cella-gate-setup", "ready", gate, r ? r->resolvers : NULL, NULL};
+    int ns[3] = {-1, in->borrow_uplink_fd, -1}, code;
 
-    if (code == 0)
-        code = resolvers_find(in->options, resolvers, err);
-    if (code < 0)
-        return code;
-    r = calloc(1, sizeof(*r));
     if (!r)
         return fail(err, -ENOMEM, "out of memory");
-    code = helper_spawn(setup, argv, NULL, ns, &r->pid, &r->ctl, err);
+    code = helper_program(host, "cella-gate", gate, err);
+    if (code == 0)
+        code = resolvers_find(in->options, r->resolvers, err);
+    if (code == 0)
+        code = helper_spawn(host, argv, NULL, ns, &r->pid, &r->ctl, err);
     if (code < 0) {
         free(r);
         return code;
@@ -70,6 +69,7 @@ int ready_take(struct egress *e, void *ready, int borrow_ns, struct cella_error 
     }
     e->pid = r->pid;
     e->ctl = r->ctl;
+    memcpy(e->resolvers, r->resolvers, sizeof(e->resolvers));
     free(r);
     return 0;
 }

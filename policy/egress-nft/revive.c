@@ -69,12 +69,13 @@ void revive_wanted(struct egress *e)
 static int spawn_now(struct egress *e, char *mode, int borrow_ns, struct cella_error *err)
 {
     char *link = e->link == CELLA_LINK_TAP ? "tap" : "netns";
-    char slot[16], setup[4096], gate[4096];
+    char slot[16], gate[4096];
     char *argv[] = {"cella-gate-setup", mode, slot, link, gate, e->resolvers, NULL};
-    int ns[3] = {borrow_ns, e->uplink, e->ledger}, r = helper_paths(e->host, setup, gate, err);
+    int ns[3] = {borrow_ns, e->uplink, e->ledger},
+        r = helper_program(e->host, "cella-gate", gate, err);
 
     snprintf(slot, sizeof(slot), "%u", e->slot);
-    return r < 0 ? r : helper_spawn(setup, argv, &e->table, ns, &e->pid, &e->ctl, err);
+    return r < 0 ? r : helper_spawn(e->host, argv, &e->table, ns, &e->pid, &e->ctl, err);
 }
 
 int gate_spawn(struct egress *e, char *mode, void *ready, int borrow_ns, struct cella_error *err)

@@ -144,7 +144,8 @@ static int read_hosts(struct job *j, struct cella_error *err)
     return r;
 }
 
-static int begin(struct job *j, struct cella_error *err)
+/* Where it was started, where the gate will dial from, and which addresses are the host's own there. */
+static int origin(struct job *j, struct cella_error *err)
 {
     int r = own_ns(&j->home_fd, err);
 
@@ -152,8 +153,14 @@ static int begin(struct job *j, struct cella_error *err)
         return r;
     if (j->uplink_fd < 0)
         j->uplink_fd = j->home_fd;
-    r = read_table(j, err);
-    return r < 0 ? r : read_hosts(j, err);
+    return read_hosts(j, err);
+}
+
+static int begin(struct job *j, struct cella_error *err)
+{
+    int r = read_table(j, err);
+
+    return r < 0 ? r : origin(j, err);
 }
 
 static int make_link(const struct job *j, const struct link_end *gate, const struct link_end *cell,
@@ -209,13 +216,8 @@ static int make_sockets(struct job *j, struct cella_error *err)
 /* A namespace with sockets and nothing to reach them by: all that can be made without knowing the cell. */
 static int prepare(struct job *j, struct cella_error *err)
 {
-    int r = own_ns(&j->home_fd, err);
+    int r = origin(j, err);
 
-    if (r < 0)
-        return r;
-    if (j->uplink_fd < 0)
-        j->uplink_fd = j->home_fd;
-    r = read_hosts(j, err);
     if (r < 0)
         return r;
     net_left();
@@ -407,12 +409,8 @@ static int probe(struct job *j, struct cella_error *err)
     struct policy_entry e = {0xcb007100u, 0xcb00710fu, 80, 90, 0, POLICY_ALLOW};
     struct link_end gate = {"cell0", slot_gateway(0), slot_cell(0), slot_mac(0, 1), slot_mac(0, 2)};
     struct link_end cell = {"eth0", slot_cell(0), slot_gateway(0), slot_mac(0, 2), slot_mac(0, 1)};
-    int r;
+    int r = prepare(j, err);
 
-    net_left();
-    if (unshare(CLONE_NEWNET) < 0)
-        return fail(err, -errno, "making a network namespace: %s", strerror(errno));
-    r = own_ns(&j->gate_fd, err);
     j->table.entries = &e;
     j->table.head.n_entries = 1;
     if (r == 0)
@@ -421,7 +419,7 @@ static int probe(struct job *j, struct cella_error *err)
         r = ruleset_load(0, &j->table, &j->hosts, err);
     if (r == 0)
         r = ruleset_replace(j->slot, &j->table, &j->hosts, err);
-    return r < 0 ? r : make_sockets(j, err);
+    return r;
 }
 
 static int usage(struct cella_error *err)

@@ -13,27 +13,8 @@
 
 static struct reach_matrix m;
 
-static void add(const char *id, const char *kind, uint32_t expected, uint32_t proof)
-{
-    struct cella_reach_row row = {.hdr =
-                                      CELLA_HDR_INIT(struct cella_reach_row, CELLA_KIND_REACH_ROW),
-                                  .id = id,
-                                  .group = "g",
-                                  .kind = kind,
-                                  .address = "203.0.113.1",
-                                  .twin_address = "",
-                                  .name = "",
-                                  .options = "sport=53",
-                                  .rule = "",
-                                  .why = "why not",
-                                  .port = 80,
-                                  .expected = expected,
-                                  .proof = proof};
-
-    matrix_row(&m, &row);
-}
-
-static void add_with(const char *id, const char *kind, const char *options, uint32_t expected)
+static void add_row(const char *id, const char *kind, const char *options, uint32_t expected,
+                    uint32_t proof)
 {
     struct cella_reach_row row = {.hdr =
                                       CELLA_HDR_INIT(struct cella_reach_row, CELLA_KIND_REACH_ROW),
@@ -48,9 +29,19 @@ static void add_with(const char *id, const char *kind, const char *options, uint
                                   .why = "why not",
                                   .port = 80,
                                   .expected = expected,
-                                  .proof = CELLA_REACH_BY_SINK};
+                                  .proof = proof};
 
     matrix_row(&m, &row);
+}
+
+static void add(const char *id, const char *kind, uint32_t expected, uint32_t proof)
+{
+    add_row(id, kind, "sport=53", expected, proof);
+}
+
+static void add_with(const char *id, const char *kind, const char *options, uint32_t expected)
+{
+    add_row(id, kind, options, expected, CELLA_REACH_BY_SINK);
 }
 
 /* One row and its twin, nothing known yet. */

@@ -433,10 +433,10 @@ static void test_apply_fails(void **state)
     assert_int_equal(symlink(BUILD_ROOT "/cella-gate-setup", path), 0);
     world.setup = path;
     cell = attach_cell(0, ALLOW_WIDE, &at);
-    world.setup = NULL;
     unlink(path); /* the helper is gone when it is needed again */
     flow = start_flow();
     assert_true(apply_to(cell, narrow, 2, &done) < 0);
+    world.setup = NULL;
     assert_int_equal(wait_child(flow), ECONNRESET);
     conns = world.sinks->conns;
     assert_int_not_equal(in_ns(world.cell_ns[0], probe_echo, &old), 0);
