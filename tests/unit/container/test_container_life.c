@@ -209,6 +209,22 @@ static void test_pause(void **state)
     cell_fini(&c);
 }
 
+/* Killed, and not waited for: that is for the stop that follows. */
+static void test_stop_begins(void **state)
+{
+    struct cell c;
+    struct pollfd p;
+
+    (void)state;
+    cell_init(&c);
+    assert_int_equal(cell_boot(&c), 0);
+    p = (struct pollfd){.fd = c.started.borrow_exit_fd, .events = POLLIN};
+    assert_int_equal(cell_ops()->stop(c.self, CELLA_STOP_BEGIN, 0, NULL), 0);
+    assert_int_equal(poll(&p, 1, 5000), 1);
+    assert_int_equal(cell_ops()->stop(c.self, CELLA_STOP_KILL, 0, NULL), 0);
+    cell_fini(&c);
+}
+
 static void test_end_is_seen(void **state)
 {
     struct cell c;
@@ -463,14 +479,15 @@ static void test_nothing_leaks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_bites),       cmocka_unit_test(test_pids_bite),
-        cmocka_unit_test(test_disk_bites),         cmocka_unit_test(test_cpu_bites),
-        cmocka_unit_test(test_io_bites),           cmocka_unit_test(test_resize),
-        cmocka_unit_test(test_unenforceable),      cmocka_unit_test(test_pause),
-        cmocka_unit_test(test_end_is_seen),        cmocka_unit_test(test_graceful_stop),
-        cmocka_unit_test(test_given_namespaces),   cmocka_unit_test(test_host_dies_created),
-        cmocka_unit_test(test_host_dies_running),  cmocka_unit_test(test_host_dies_paused),
-        cmocka_unit_test(test_host_dies_anywhere), cmocka_unit_test(test_nothing_leaks),
+        cmocka_unit_test(test_memory_bites),      cmocka_unit_test(test_pids_bite),
+        cmocka_unit_test(test_disk_bites),        cmocka_unit_test(test_cpu_bites),
+        cmocka_unit_test(test_io_bites),          cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_unenforceable),     cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_stop_begins),       cmocka_unit_test(test_end_is_seen),
+        cmocka_unit_test(test_graceful_stop),     cmocka_unit_test(test_given_namespaces),
+        cmocka_unit_test(test_host_dies_created), cmocka_unit_test(test_host_dies_running),
+        cmocka_unit_test(test_host_dies_paused),  cmocka_unit_test(test_host_dies_anywhere),
+        cmocka_unit_test(test_nothing_leaks),
     };
 
     if (geteuid()) {

@@ -7,12 +7,14 @@
 static struct cella_span given;
 static int attached, detached, waited, wait_result;
 static uint32_t asked_early;
+static void *taken;
 
 static int e_attach(const struct cella_host *host, const struct cella_attach *attach,
                     void **ret_self, struct cella_attached *ret, struct cella_error *err)
 {
     (void)host, (void)err;
     asked_early = attach->early;
+    taken = attach->own_ready;
     ret->ca_pem = given;
     *ret_self = &attached;
     attached++;
@@ -45,6 +47,28 @@ static int e_report(void *self, void *ctx, void (*flow)(void *, const struct cel
                     struct cella_error *err)
 {
     (void)self, (void)ctx, (void)flow, (void)err;
+    return 0;
+}
+
+static int begun, dropped, finished;
+static int e_ready(const struct cella_host *host, const struct cella_ready *ready, void **ret,
+                   struct cella_error *err)
+{
+    (void)host, (void)ready, (void)err;
+    *ret = &begun;
+    begun++;
+    return 0;
+}
+
+static void e_unready(void *ready)
+{
+    dropped += ready == &begun;
+}
+
+static int e_finish(void *self, struct cella_error *err)
+{
+    (void)self, (void)err;
+    finished++;
     return 0;
 }
 
@@ -149,6 +173,60 @@ static void test_early(void **state)
     assert_int_equal(attached, detached);
 }
 
+/* What was begun before the cell was known goes to attach or is dropped, and is no duty. */
+static void test_ready(void **state)
+{
+    const struct cella_ready ready = {.hdr = CELLA_HDR_INIT(struct cella_ready, CELLA_KIND_READY)};
+    struct cella_attach at = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
+                              .link = CELLA_LINK_NONE};
+    struct cella_attached got;
+    struct enforcer e = {NULL, NULL, 0};
+    struct errbuf eb;
+    void *handle = &eb;
+
+    (void)state;
+    given = (struct cella_span){NULL, 0};
+    enforcer_ready(&walls, &test_host, &ready, &handle);
+    assert_null(handle); /* it has none */
+    walls.ops.enforcer.ready = e_ready;
+    walls.ops.enforcer.unready = e_unready;
+    enforcer_ready(&walls, &test_host, &ready, &handle);
+    assert_ptr_equal(handle, &begun);
+    enforcer_unready(&walls, handle);
+    enforcer_unready(&walls, NULL);
+    assert_int_equal(dropped, 1);
+    at.own_ready = handle;
+    assert_ok(enforcer_attach(&walls, &test_host, &at, &e, &got, errbuf_init(&eb)), eb);
+    assert_ptr_equal(taken, &begun);
+    enforcer_detach(&e);
+}
+
+/* After its last words only the report and detach reach an enforcer. */
+static void test_finish(void **state)
+{
+    const struct cella_attach at = {.hdr = CELLA_HDR_INIT(struct cella_attach, CELLA_KIND_ATTACH),
+                                    .link = CELLA_LINK_NONE};
+    const struct cella_policy policy = {
+        .hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY), .generation = 2};
+    struct cella_applied applied;
+    struct cella_attached got;
+    struct enforcer e = {NULL, NULL, 0};
+    struct errbuf eb;
+
+    (void)state;
+    enforcer_finish(&e); /* nothing is attached */
+    assert_ok(enforcer_attach(&walls, &test_host, &at, &e, &got, errbuf_init(&eb)), eb);
+    enforcer_finish(&e); /* it has none */
+    assert_ok(enforcer_apply(&e, &policy, &applied, errbuf_init(&eb)), eb);
+    walls.ops.enforcer.finish = e_finish;
+    enforcer_finish(&e);
+    assert_int_equal(finished, 1);
+    assert_int_equal(enforcer_apply(&e, &policy, &applied, errbuf_init(&eb)), -EPROTO);
+    assert_ok(enforcer_report(&e, NULL, NULL, errbuf_init(&eb)), eb);
+    enforcer_detach(&e);
+    assert_int_equal(attached, detached);
+}
+
 /* A gate in the place of a dead one: optional, and what comes back is checked as after an attach. */
 static void test_restart(void **state)
 {
@@ -191,7 +269,8 @@ static void test_restart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_authority),
-                                       cmocka_unit_test(test_early),
+                                       cmocka_unit_test(test_early), cmocka_unit_test(test_ready),
+                                       cmocka_unit_test(test_finish),
                                        cmocka_unit_test(test_restart)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
