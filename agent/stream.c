@@ -310,13 +310,15 @@ void stream_reaped(pid_t pid)
             streams[i].child = 0;
 }
 
+/* A process that dies closes its descriptors before its children are handed on: until it is reaped
+ * they hang below it, out of this pass's sight. */
 static void kill_strays(struct stream *s)
 {
     pid_t known[CELLA_STREAMS_MAX];
     size_t n = stream_children(known, CELLA_STREAMS_MAX);
     struct fields *f;
 
-    if (tree_signal(getpid(), known, n, SIGKILL) > 0 && now_ns() < s->give_up)
+    if ((s->child || tree_signal(getpid(), known, n, SIGKILL) > 0) && now_ns() < s->give_up)
         return;
     s->lost = 0;
     if (!s->opened) {
