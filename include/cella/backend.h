@@ -117,6 +117,10 @@ struct cella_spec {
     uint32_t mount_stride;
     const struct cella_limits *limits;
     const struct cella_options *options; /* this backend's option table, filled */
+    /* For CELLA_ROOT_IMAGE: files of the guest's kernel (bzImage) and initramfs, whose /init mounts
+       the root, speaks on port 1 and starts the agent on port 0 (<cella/guest.h>). Else NULL. */
+    const char *kernel, *initrd;
+    uint8_t mac[8]; /* hardware address of the cell's end of own_tap_fd, first 6 bytes */
 };
 
 struct cella_started {
@@ -182,7 +186,9 @@ struct cella_backend_ops {
     /* Required. NULL-safe. Last call on self. */
     void (*destroy)(void *self);
     /* Required. Gives the byte stream (stream socket or equivalent, both directions) to port 0 = the
-       agent. Other ports: -ENOTSUP unless the backend has them. The caller owns the descriptor. */
+       agent. Port 1 = the guest's own init, required of a backend with CELLA_ROOT_IMAGE. Other
+       ports: -ENOTSUP unless the backend has them. The caller owns the descriptor; a port that was
+       closed may be connected again. */
     int (*connect)(void *self, uint32_t port, int *ret_fd, struct cella_error *err);
     /* Required. Removes (or with dry_run only reports) what a dead host process left of this cell:
        kills its processes first. Returns the number of objects found, or -errno. */

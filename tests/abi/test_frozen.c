@@ -10,6 +10,7 @@
 #include <cella/decider.h>
 #include <cella/enforcer.h>
 #include <cella/host.h>
+#include <cella/guest.h>
 #include <cella/link.h>
 #include <cella/method.h>
 #include <cella/plugin.h>
