@@ -12,7 +12,7 @@
  *   disk "cella-rw"     (virtio-blk, serial number) the writable layer: ext4, its size is the limit
  *   port "cella.agent"  (virtio-serial port by name, or vsock port 1024) port 0 of connect()
  *   port "cella.guest"  (virtio-serial port by name, or vsock port 1025) port 1 of connect()
- *   share "cella.mN"    (9p over virtio, mount tag) user mount number N of spec.mounts, from 0
+ *   share "cella.mN"    (virtiofs, or 9p over virtio; tag) user mount number N of spec.mounts, from 0
  *   one virtio-net device with spec.mac, no configuration by the backend
  *   kernel command line "cella=1" and what the kernel itself needs; nothing of the cell's identity
  *
@@ -44,7 +44,8 @@ extern "C" {
 
 /* Values of CELLA_TAG_OP on port 1. */
 enum cella_guest_op {
-    /* Identity as in SETTLE; MOUNT* PIDS? READONLY? : mounts the root, starts the agent */
+    /* Identity as in SETTLE, without NONCE; MOUNT* COVER* PIDS? READONLY? : mounts the root, starts
+       the agent */
     CELLA_GUEST_BOOT = 101,
     /* Stops every process of the workload and the agent (cgroup freezer), writes dirty pages out */
     CELLA_GUEST_FREEZE = 102,
@@ -60,8 +61,16 @@ enum cella_guest_op {
     /* Writes everything out and switches the machine off; no answer */
     CELLA_GUEST_POWEROFF = 107,
     /* NONCE: see above; answered by the nonce's bytes and HELLO instead of a RESULT */
-    CELLA_GUEST_RESET = 108
+    CELLA_GUEST_RESET = 108,
+    /* NAME OFFSET CONTENT: the bytes of a file of /run/cella from OFFSET on, where it ends then;
+       from 0: a new file that takes the name. The cell sees it read-only. Before BOOT, too */
+    CELLA_GUEST_SHOW = 109
 };
+
+/* Limits of SHOW. */
+#define CELLA_GUEST_SHOWN_MAX 16u            /* files */
+#define CELLA_GUEST_SHOWN_BYTES (9u << 20)   /* of each */
+#define CELLA_GUEST_SHOWN_CHUNK (48u * 1024) /* of CONTENT */
 
 enum cella_guest_tag {
     CELLA_TAG_EPOCH_NS = 200,   /* u64, wall clock, nanoseconds since 1970 */
@@ -78,6 +87,11 @@ enum cella_guest_tag {
     CELLA_TAG_PIDS = 211,       /* u64, tasks of the workload, the agent not counted */
     CELLA_TAG_READONLY = 212,   /* u32 1: the root is not writable */
     CELLA_TAG_CPUS = 213,       /* u32 */
+    /* str "NAME:PATH", repeats: the file NAME of /run/cella is also seen at PATH, if the image has a
+       file there */
+    CELLA_TAG_COVER = 214,
+    CELLA_TAG_OFFSET = 215,  /* u64 */
+    CELLA_TAG_CONTENT = 216, /* bytes, at most CELLA_GUEST_SHOWN_CHUNK */
     /* u64 each, as the members of struct cella_stats */
     CELLA_TAG_CPU_USER_NS = 220,
     CELLA_TAG_CPU_SYSTEM_NS = 221,
