@@ -175,6 +175,8 @@ int create_cell(struct warden *w, struct cella_error *err)
                               .cell_id = w->dir.id,
                               .hostname = cell_hostname(w),
                               .root = w->image.root,
+                              .kernel = w->image.kernel,
+                              .initrd = w->image.initrd,
                               .uid_base = CELLA_UID_BASE + w->slot * CELLA_UID_COUNT,
                               .uid_count = CELLA_UID_COUNT,
                               .borrow_userns_fd = w->userns_fd,

@@ -119,10 +119,16 @@ int trust_pem_check(const char *pem, size_t len, const char **ret_why)
 
 /* ---- the image ---- */
 
+/* Where this process reads the image: a disk has a directory of the same content. */
+static const char *tree_of(const struct image *img)
+{
+    return img->tree ? img->tree : img->root;
+}
+
 /* The directory under which the cell finds `path`, and the rest of the path below it. */
 static const char *root_of(const struct image *img, const char *path, const char **ret_rest)
 {
-    const char *root = img->root;
+    const char *root = tree_of(img);
     size_t longest = 0, i;
 
     *ret_rest = path;
@@ -222,7 +228,8 @@ static void anchors_find(const struct image *img, struct trust_bundle *b)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
                            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    auto_close int root = img->root ? open(img->root, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    const char *tree = tree_of(img);
+    auto_close int root = tree ? open(tree, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
     const char *rest;
     size_t i;
 
@@ -231,7 +238,7 @@ static void anchors_find(const struct image *img, struct trust_bundle *b)
         auto_close int fd = -1;
         snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(anchor_paths[i], '/') - anchor_paths[i]),
                  anchor_paths[i]);
-        if (root_of(img, anchor_paths[i], &rest) != img->root)
+        if (root_of(img, anchor_paths[i], &rest) != tree)
             continue;
         fd = (int)syscall(SYS_openat2, root, dir, &how, sizeof(how));
         if (fd >= 0)

@@ -186,5 +186,14 @@ void image_fini(struct image *img)
     free(img->name);
     free(img->digest);
     free(img->root);
+    free(img->tree);
+    free(img->kernel);
+    free(img->initrd);
+    free(img->kernel_version);
+    free(img->kernel_digest);
+    if (img->own_hold > 0)
+        close(img->own_hold);
+    if (img->own_kernel_hold > 0)
+        close(img->own_kernel_hold);
     *img = (struct image){.name = NULL};
 }

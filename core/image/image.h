@@ -4,10 +4,14 @@
 /*
  * image - image names to something a backend can boot.
  *
- *   host        /usr, the loader and a minimal /etc of this machine, read-only; never homes or
- * secrets dir:PATH    a directory tree, read-only below the cell's writable layer tar:FILE    a tar
- * archive (any compression libarchive knows), unpacked once into <state_dir>/images/<sha256>/,
- * digest verified, then used like dir:
+ *   host        /usr, the loader and a minimal /etc of this machine, read-only; never homes or secrets
+ *   dir:PATH    a directory tree, read-only below the cell's writable layer
+ *   tar:FILE    a tar archive (any compression libarchive knows), unpacked once into
+ *               <state_dir>/images/<sha256>/, digest verified, then used like dir:
+ *   NAME        what `cella image build` or `cella image import` gave that name: the archive of the
+ *               same digest
+ *
+ * A backend that boots a disk gets the same tree as an EROFS file, made once beside it.
  */
 #ifndef CELLA_IMAGE_H
 #define CELLA_IMAGE_H
@@ -19,9 +23,13 @@
 struct image {
     char *name;   /* as asked */
     char *digest; /* "sha256:…" of the archive; "host:<hex>" fingerprint; "dir:<device>:<inode>" */
-    char *root;   /* directory for CELLA_ROOT_DIR */
+    char *root;   /* directory for CELLA_ROOT_DIR, EROFS file for CELLA_ROOT_IMAGE */
+    char *tree;   /* directory with the same content, NULL = root is it, or the host has none */
+    /* For CELLA_ROOT_IMAGE, else NULL: files for cella_spec, and what they are. */
+    char *kernel, *initrd, *kernel_version, *kernel_digest;
     struct cella_mount *mounts;
-    size_t n_mounts; /* part of the image, CELLA_MOUNT_IMAGE; strings owned */
+    size_t n_mounts;               /* part of the image, CELLA_MOUNT_IMAGE; strings owned */
+    int own_hold, own_kernel_hold; /* locks: what is used is not removed; 0 = none */
 };
 
 /* `root_need` is enum cella_root_need of the chosen backend. Hostile archives are the normal case:
