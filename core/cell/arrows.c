@@ -9,7 +9,6 @@
  */
 #include <fcntl.h>
 
-#include "nspair.h"
 #include "warden.h"
 
 struct arrow {
@@ -98,6 +97,17 @@ static void ready_undo(struct warden *w)
     host_calls_drop(w, &w->enforcer_host);
     plugin_unload(w->enforcer_plugin);
     w->enforcer_plugin = NULL;
+}
+
+/* A child makes the cell's namespaces from here on; which ids they map is known with the slot. */
+static int begin_go(struct warden *w, struct cella_error *err)
+{
+    return nspair_begin(1, &w->making, err);
+}
+
+static void begin_undo(struct warden *w)
+{
+    nspair_drop(&w->making);
 }
 
 /* ---- store ---- */
@@ -353,7 +363,8 @@ static int slot_go(struct warden *w, struct cella_error *err)
 
     if (r < 0)
         return r;
-    r = nspair_new(CELLA_UID_BASE + w->slot * CELLA_UID_COUNT, CELLA_UID_COUNT, &pair, err);
+    r = nspair_finish(&w->making, CELLA_UID_BASE + w->slot * CELLA_UID_COUNT, CELLA_UID_COUNT,
+                      &pair, err);
     if (r == 0) {
         w->userns_fd = pair.userns_fd;
         w->netns_fd = pair.netns_fd;
@@ -446,6 +457,7 @@ static void attach_undo(struct warden *w)
 static const struct arrow arrows[] = {
     {"config", config_go, config_undo},
     {"ready", ready_go, ready_undo},
+    {"namespaces", begin_go, begin_undo},
     {"store", store_go, store_undo},
     {"audit", audit_go, audit_undo},
     {"select", select_go, select_undo},

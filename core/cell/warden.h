@@ -14,6 +14,7 @@
 #include "image.h"
 #include "link.h"
 #include "loop.h"
+#include "nspair.h"
 #include "plugin.h"
 #include "store.h"
 
@@ -75,7 +76,8 @@ struct warden {
     int dir_held;
     uint32_t slot;
     int slot_fd, userns_fd, netns_fd, uplink_fd, agent_fd;
-    int log_fd; /* warden.log */
+    struct nspair_making making; /* the namespaces of the cell, before its slot is known */
+    int log_fd;                  /* warden.log */
     size_t log_bytes;
     unsigned log_told; /* plugin.log events so far */
     int log_telling;

@@ -27,6 +27,10 @@ static uint8_t known[KNOWN_MAX / 8];
 static int baseline_taken;
 static unsigned n_known;
 static int guard_fd = -1; /* shares its offset with descriptors 1 and 2 */
+static struct {
+    int fd; /* our own /proc/self/fd */
+    pid_t pid;
+} listing = {.fd = -1};
 
 static void say(const struct plugin *p, unsigned *count, const char *text)
 {
@@ -75,16 +79,28 @@ static void inheritable_listed(void (*cb)(int fd, void *ctx), void *ctx)
         closedir(d);
 }
 
-/* Calls cb for every descriptor above 2 that an exec would pass on. This runs after nearly every call, and listing the
-   directory is what costs: the kernel says how many are open (as its size, since Linux 6.2), and they lie close. */
-static void inheritable_each(void (*cb)(int fd, void *ctx), void *ctx)
+/* How many descriptors are open, as the kernel says since Linux 6.2 (the directory's size); 0 = not known. The directory
+   stays open, for looking its path up costs several times the answer. */
+static off_t open_count(void)
 {
     struct stat st;
-    off_t left, end;
+
+    if (listing.fd < 0 || listing.pid != getpid()) {
+        /* after a fork the number may be another's by now: it is not closed */
+        listing.fd = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        listing.pid = getpid();
+    }
+    return listing.fd >= 0 && fstat(listing.fd, &st) == 0 ? st.st_size : 0;
+}
+
+/* Calls cb for every descriptor above 2 that an exec would pass on. This runs after nearly every call, and listing the
+   directory is what costs; with their number known they are soon found, for they lie close. */
+static void inheritable_each(void (*cb)(int fd, void *ctx), void *ctx)
+{
+    off_t left = open_count(), end;
     int fd;
 
-    if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0) {
-        left = st.st_size;
+    if (left > 0) {
         end = left * 2 + 64;
         for (fd = 0; left > 0 && fd < end; fd++)
             left -= inheritable_one(fd, cb, ctx);
@@ -129,17 +145,16 @@ static void descriptors_check(const struct plugin *p, const char *op)
     static off_t clean; /* so many were open when none was inheritable */
     struct found f = {-1, 0};
     char link[64], target[64] = "", text[256];
-    struct stat st;
     ssize_t n;
 
     if (!baseline_taken) /* a plugin that the loader did not load: nothing to compare with */
         return;
     /* As many as then: at most one was put in another's place, and that is made harmless without a word. */
-    if (!n_known && clean && stat("/proc/self/fd", &st) == 0 && st.st_size == clean &&
+    if (!n_known && clean && open_count() == clean &&
         syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC) == 0)
         return;
     inheritable_each(stray_close_on_exec, &f);
-    clean = f.n || stat("/proc/self/fd", &st) < 0 ? 0 : st.st_size;
+    clean = f.n ? 0 : open_count();
     if (!f.n)
         return;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", f.first);

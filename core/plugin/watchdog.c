@@ -7,8 +7,11 @@
  *
  * watchdog_enter/leave bracket every call into a plugin and nest (a plugin calls the host, the host
  * writes an audit record, a sink is another plugin). A timer sends SIGALRM at the innermost
- * deadline; time spent in an inner call is given back to the outer one. The handlers run on their
- * own stack and use only async-signal-safe calls: one line to report_fd, then _exit(125).
+ * deadline or before; time spent in an inner call is given back to the outer one. The handlers run
+ * on their own stack and use only async-signal-safe calls: one line to report_fd, then _exit(125).
+ *
+ * The timer stays as it is when a call ends, and is set only when the next deadline is nearer: most
+ * calls then cost no system call here. A signal that comes too early sets it anew.
  *
  * A crash while no plugin is being called is reported as such and then dies in the default way. A
  * child that a plugin forked is not us: it dies in the default way as well.
@@ -38,6 +41,7 @@ static struct {
     int ready;
     unsigned test_ms;
     volatile sig_atomic_t depth;
+    volatile uint64_t armed; /* when SIGALRM comes; 0 = not at all */
     struct frame frames[DEPTH_MAX];
 } dog = {.report_fd = -1};
 
@@ -134,17 +138,32 @@ static void on_fault(int sig)
     _exit(EXIT_PLUGIN);
 }
 
+static void arm(uint64_t deadline)
+{
+    struct itimerspec t = {.it_value = {.tv_sec = (time_t)(deadline / SECOND_NS),
+                                        .tv_nsec = (long)(deadline % SECOND_NS)}};
+
+    dog.armed = deadline;
+    timer_settime(dog.timer, TIMER_ABSTIME, &t, NULL);
+}
+
 static void on_alarm(int sig)
 {
     struct line l = {.len = 0};
     const struct frame *f;
 
     (void)sig;
-    if (dog.depth == 0 || getpid() != dog.pid)
+    if (getpid() != dog.pid)
         return;
+    if (dog.depth == 0) {
+        dog.armed = 0;
+        return;
+    }
     f = &dog.frames[dog.depth - 1];
-    if (now_ns() < f->deadline)
+    if (now_ns() < f->deadline) {
+        arm(f->deadline);
         return;
+    }
     put_plugin(&l, f);
     put(&l, " did not return from ");
     put(&l, f->op);
@@ -196,16 +215,9 @@ int watchdog_init(int report_fd)
         return -errno;
     dog.pid = getpid();
     dog.depth = 0;
+    dog.armed = 0;
     dog.ready = 1;
     return 0;
-}
-
-static void arm(uint64_t deadline)
-{
-    struct itimerspec t = {.it_value = {.tv_sec = (time_t)(deadline / SECOND_NS),
-                                        .tv_nsec = (long)(deadline % SECOND_NS)}};
-
-    timer_settime(dog.timer, TIMER_ABSTIME, &t, NULL);
 }
 
 void watchdog_test_deadline(unsigned ms)
@@ -238,8 +250,9 @@ void watchdog_enter(const struct plugin *p, const char *op, uint64_t deadline_ns
     f->entered = now_ns();
     if (__builtin_add_overflow(f->entered, f->allowed, &f->deadline))
         f->deadline = INT64_MAX;
-    dog.depth++;
-    arm(f->deadline);
+    dog.depth++; /* first: a signal from here on finds the frame */
+    if (!dog.armed || f->deadline < dog.armed)
+        arm(f->deadline);
 }
 
 void watchdog_leave(void)
@@ -249,11 +262,8 @@ void watchdog_leave(void)
     if (!dog.ready || dog.depth == 0)
         return;
     dog.depth--;
-    spent = now_ns() - dog.frames[dog.depth].entered;
-    if (dog.depth == 0) {
-        arm(0);
+    if (dog.depth == 0)
         return;
-    }
+    spent = now_ns() - dog.frames[dog.depth].entered;
     dog.frames[dog.depth - 1].deadline += spent;
-    arm(dog.frames[dog.depth - 1].deadline);
 }
