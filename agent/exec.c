@@ -430,7 +430,11 @@ static _Noreturn void supervisor_main(uint8_t *payload, size_t len, int ctrl, co
         _exit(0);
     }
     prctl(PR_SET_NAME, "cella-exec", 0, 0, 0);
-    q = (struct request){.payload = payload, .len = len, .fail_fd = fail[1], .tty = tty};
+    q.payload =
+        payload; /* member by member: an assignment of the whole would touch all of its pages */
+    q.len = len;
+    q.fail_fd = fail[1];
+    q.tty = tty;
     x.fail_fd = fail[0];
     x.pid = x.leader = fork();
     if (x.leader < 0) {

@@ -397,7 +397,8 @@ static const char *const masked[] = {"/proc/acpi",
 static const char *const frozen[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
                                      "/proc/sysrq-trigger"};
 
-/* What shows the host: files become /dev/null, directories an empty one. */
+/* What shows the host: files become /dev/null, directories an empty one. Owners are seen from the cell's user
+   namespace, where the host's root is somebody without a number. */
 static void mask(const struct launch *l, int root, int layer)
 {
     struct mount_attr ro = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
@@ -418,7 +419,12 @@ static void mask(const struct launch *l, int root, int layer)
         if (target < 0)
             continue;
         if (fstat(target, &st) < 0)
-            st.st_mode = S_IFREG;
+            st.st_mode = S_IFREG | 0444;
+        if (st.st_uid != 0 && !(st.st_mode & 0077)) {
+            close(
+                target); /* of the host's root, and for nobody else: no capability of the cell's opens it */
+            continue;
+        }
         fd = sys_open_tree(S_ISDIR(st.st_mode) ? empty : null, "",
                            OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
         if (fd < 0 || sys_move_mount(fd, target) < 0)

@@ -455,12 +455,12 @@ static void attach_undo(struct warden *w)
 /* ---- the table ---- */
 
 static const struct arrow arrows[] = {
-    {"config", config_go, config_undo},
-    {"ready", ready_go, ready_undo},
-    {"namespaces", begin_go, begin_undo},
-    {"store", store_go, store_undo},
-    {"audit", audit_go, audit_undo},
-    {"select", select_go, select_undo},
+    [0] = {"config", config_go, config_undo},
+    [1] = {"ready", ready_go, ready_undo},
+    [2] = {"namespaces", begin_go, begin_undo},
+    [3] = {"store", store_go, store_undo},
+    [ARROWS_AUDIT - 1] = {"audit", audit_go, audit_undo},
+    [ARROWS_AUDIT] = {"select", select_go, select_undo},
     {"policy", policy_go, policy_undo},
     {"secrets", secrets_load, secrets_undo},
     {"admit", admit_go, NULL},

@@ -174,7 +174,7 @@ int select_backend(struct warden *w, struct cella_error *err);
 /* arrows.c - from request to created cell, each arrow with its undo */
 int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,
                struct cella_error *err);
-#define ARROWS_AUDIT 4 /* config, ready, store, audit: what the end of a cell still needs */
+#define ARROWS_AUDIT 5 /* up to and with "audit": what the end of a cell still needs */
 void arrows_undo(struct warden *w, size_t until);
 
 /* reach.c */

@@ -6,6 +6,7 @@
  * on stderr and status 125; what a verb returns otherwise is the status of the command it ran.
  */
 #include <fcntl.h>
+#include <malloc.h>
 
 #include "cli.h"
 
@@ -59,6 +60,8 @@ int main(int argc, char **argv)
     const struct verb *v;
     int r;
 
+    /* Buffers of a frame and more come from fresh pages: what is not used of them is then never cleared, nor touched. */
+    mallopt(M_MMAP_THRESHOLD, 32 * 1024);
     proc_title_init(argc, argv);
     standard_descriptors();
     errbuf_init(&cli_errbuf);

@@ -90,9 +90,12 @@ static int request_run(struct request *q, const char *what, struct cella_error *
 }
 
 /* Packets of up to this size between the two ends, where the kernel can (6.3); older ones skip what they do not
-   know. The MTU stays what it is: it is what the cell's datagrams see. */
+   know. The MTU stays what it is: it is what the cell's datagrams see. One queue each: there is no lock to share, and
+   every further one is an object in sysfs to make and to remove. */
 static void put_end(struct request *q, const struct link_end *e)
 {
+    mnl_attr_put_u32(q->h, IFLA_NUM_TX_QUEUES, 1);
+    mnl_attr_put_u32(q->h, IFLA_NUM_RX_QUEUES, 1);
     mnl_attr_put_strz(q->h, IFLA_IFNAME, e->name);
     mnl_attr_put(q->h, IFLA_ADDRESS, 6, e->mac);
     mnl_attr_put_u32(q->h, GSO_IPV4_MAX_SIZE, LINK_GSO);
