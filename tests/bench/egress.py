@@ -9,7 +9,7 @@ are not installed are left out: tools/packages-bench lists them. Everything happ
     CELLA_BENCH_ROUNDS=N    rounds (default 7)
     CELLA_BENCH_SECONDS=S   of each transfer (default 1)
     CELLA_BENCH_ONLY=WORDS  of throughput,latency,rules,change,memory,interception
-    CELLA_BENCH_CONGESTION=NAME  congestion control of the endpoints (default: the host's)
+    CELLA_BENCH_CONGESTION=NAME  congestion control of the endpoints (default: reno; host: what the host prefers)
     CELLA_BUILD=DIR         the build directory (default: build)
 """
 import contextlib
@@ -342,8 +342,7 @@ def main():
         return 77
     work = pathlib.Path(tempfile.mkdtemp(prefix="cella-bench-", dir="/dev/shm"))
     work.chmod(0o755)
-    control = roads.CONGESTION or pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; congestion control of the endpoints: {control}")
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; congestion control of the endpoints: {roads.CONGESTION}")
     try:
         run(work)
     finally:
