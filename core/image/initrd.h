@@ -2,8 +2,8 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * initrd - the initramfs of a guest: /init (agent/guest), /agent, /modules/list, /modules/*.ko,
- * /dev/console, /dev/null, and the empty directories that init mounts on.
+ * initrd - the initramfs of a guest: /init (agent/guest), /agent, the kernel modules below /modules with
+ * their order in /modules/list, /dev/console, /dev/null, and the empty directories that init mounts on.
  */
 #ifndef CELLA_INITRD_H
 #define CELLA_INITRD_H
