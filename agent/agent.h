@@ -64,6 +64,17 @@ size_t out_pending(void);
 void out_flush(void);  /* ends the process when the host is gone */
 void in_read(void);    /* reads and hands every whole frame to on_frame() */
 void proto_trim(void); /* gives buffers back; nothing is open */
+/* A port of a machine (a character device) outlives its host's end: while nobody is there it is
+   waited for, and looked at every LINK_AWAY_MS. Anything else ends with its peer. */
+#define LINK_AWAY_MS 20
+void link_init(void);
+int link_fd(void); /* to poll for; -1 = nobody is there */
+void link_look(void);
+int link_is_port(void);
+/* What waits for the host is dropped; the next bytes are the nonce. */
+void out_anew(const uint8_t nonce[16]);
+/* And what came of a request that is not whole, or was not read yet. */
+void in_anew(void);
 _Noreturn void leave(int code);
 
 /* ---- stream.c ---- */
@@ -73,6 +84,7 @@ struct stream {
     uint8_t in_eof;     /* the host sent EOF */
     uint8_t final_set;  /* the terminal frame is in final/final_type */
     uint8_t lost;       /* its supervisor died: strays are being killed */
+    uint8_t orphan;     /* of a link that is no more: its command runs on, nobody hears of it */
     pid_t child;        /* supervisor or worker; 0 = reaped */
     int ctrl;           /* SOCK_SEQPACKET to it */
     int in, out[3];     /* our ends; out[CELLA_CHANNEL_OUT], out[CELLA_CHANNEL_ERR] */
@@ -96,6 +108,8 @@ void stream_reaped(pid_t pid);
 /* One turn: fill the poll set, then act on it. Returns the number of entries added. */
 size_t streams_poll(struct pollfd *set, size_t at);
 void streams_act(const struct pollfd *set);
+/* The host behind the link is another one: commands run on unheard, file operations are given up. */
+void streams_orphan(void);
 /* Earliest deadline, UINT64_MAX = none; and what is due is done. */
 uint64_t streams_deadline(void);
 void on_frame(const struct cella_frame *f, uint8_t *payload);

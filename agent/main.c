@@ -20,6 +20,7 @@
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -28,7 +29,8 @@
 
 #define OUT_STOP (256u * 1024u) /* no request is read while this much waits for the host */
 #define TERM_DEFAULT_MS 5000
-#define POLL_MAX (2 + 4 * CELLA_STREAMS_MAX)
+#define CONTROL_FD 4 /* of init, beside a port: the nonce of a new link */
+#define POLL_MAX (3 + 4 * CELLA_STREAMS_MAX)
 
 enum {
     CAP_CHOWN,
@@ -95,8 +97,8 @@ static void drop_privileges(void)
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 }
 
-/* 0, 1 and 2 are taken, so that no pipe of a command lands there; nothing is open above the link.
- */
+/* 0, 1 and 2 are taken, so that no pipe of a command lands there; nothing is open above the link, or
+ * above the control socket that a guest's init puts beside a port. */
 static void settle_fds(void)
 {
     int fd;
@@ -106,9 +108,11 @@ static void settle_fds(void)
         if (fd < 0)
             fd = eventfd(0, 0);
     } while (fd >= 0 && fd < LINK_FD);
-    if (syscall(SYS_close_range, LINK_FD + 1, ~0u, 0) < 0)
+    if (syscall(SYS_close_range, link_is_port() ? CONTROL_FD + 1 : LINK_FD + 1, ~0u, 0) < 0)
         leave(125);
     fcntl(LINK_FD, F_SETFD, FD_CLOEXEC);
+    if (link_is_port())
+        fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC);
 }
 
 static int watch_signals(void)
@@ -136,6 +140,19 @@ static void hello(void)
     put_u32(&f, CELLA_TAG_PID, (uint32_t)getpid());
     out_frame(CELLA_FRAME_HELLO, 0, 0, f.b, f.len);
     out_flush();
+}
+
+/* This machine is a copy of one that spoke with another host, or with this one before. */
+static void link_anew(void)
+{
+    uint8_t nonce[16];
+
+    if (recv(CONTROL_FD, nonce, sizeof(nonce), MSG_DONTWAIT) != (ssize_t)sizeof(nonce))
+        return;
+    streams_orphan();
+    in_anew();
+    out_anew(nonce);
+    hello();
 }
 
 /* ---- the end ---- */
@@ -227,13 +244,19 @@ static _Noreturn void serve(int sigfd)
         due = streams_deadline();
         other = shutdown_step();
         events = (short)((out_pending() < OUT_STOP ? POLLIN : 0) | (out_pending() ? POLLOUT : 0));
-        set[0] = (struct pollfd){LINK_FD, events, 0};
+        set[0] = (struct pollfd){link_fd(), events, 0};
         set[1] = (struct pollfd){sigfd, POLLIN, 0};
-        if (poll(set, 2 + streams_poll(set, 2), wait_ms(due < other ? due : other)) < 0 &&
-            errno != EINTR)
+        set[2] = (struct pollfd){link_is_port() ? CONTROL_FD : -1, POLLIN, 0};
+        due = due < other ? due : other;
+        if (link_fd() < 0 && due > now_ns() + LINK_AWAY_MS * 1000000ull)
+            due = now_ns() + LINK_AWAY_MS * 1000000ull;
+        if (poll(set, 3 + streams_poll(set, 3), wait_ms(due)) < 0 && errno != EINTR)
             leave(125);
         if (set[1].revents)
             on_signals(sigfd);
+        if (set[2].revents)
+            link_anew();
+        link_look();
         if (set[0].revents & (POLLIN | POLLHUP | POLLERR))
             in_read();
         streams_act(set);
@@ -252,6 +275,7 @@ int main(void)
             "cell with the link to the host there; it is not run by hand.\n";
         return write(2, msg, sizeof(msg) - 1) < 0 ? 125 : 125;
     }
+    link_init();
     settle_fds();
     set_nonblock(LINK_FD);
     umask(022);

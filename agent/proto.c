@@ -11,6 +11,7 @@
  */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "agent.h"
 
@@ -21,6 +22,7 @@ static uint8_t in_buf[IN_CAP + 4096]
 static size_t in_len;
 static uint8_t *out;
 static size_t out_off, out_len, out_cap;
+static int is_port, away;
 
 static void le16(uint8_t *p, uint16_t v)
 {
@@ -213,7 +215,7 @@ void out_flush(void)
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EAGAIN)
+        if (n < 0 && (errno == EAGAIN || is_port))
             return;
         if (n < 0)
             leave(0);
@@ -250,10 +252,57 @@ void in_read(void)
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
+    if (n <= 0 && is_port) {
+        away = 1;
+        return;
+    }
     if (n <= 0)
         leave(0);
     in_len += (size_t)n;
     drain();
+}
+
+/* ---- a link that may come again ---- */
+
+void link_init(void)
+{
+    struct stat st;
+
+    is_port = fstat(LINK_FD, &st) == 0 && S_ISCHR(st.st_mode);
+}
+
+int link_is_port(void)
+{
+    return is_port;
+}
+
+int link_fd(void)
+{
+    return away ? -1 : LINK_FD;
+}
+
+void link_look(void)
+{
+    struct pollfd p = {LINK_FD, POLLIN, 0};
+
+    if (away && poll(&p, 1, 0) >= 0 && !(p.revents & (POLLHUP | POLLERR)))
+        away = 0;
+}
+
+void out_anew(const uint8_t nonce[16])
+{
+    out_off = out_len = 0;
+    if (out_room(16) < 0)
+        leave(12);
+    memcpy(out, nonce, 16);
+    out_len = 16;
+}
+
+void in_anew(void)
+{
+    while (read(LINK_FD, in_buf, IN_CAP) > 0)
+        ;
+    in_len = 0;
 }
 
 void proto_trim(void)

@@ -30,7 +30,7 @@ static struct stream *find(uint32_t number)
     unsigned i;
 
     for (i = 0; i < CELLA_STREAMS_MAX; i++)
-        if (streams[i].used && streams[i].number == number)
+        if (streams[i].used && !streams[i].orphan && streams[i].number == number)
             return &streams[i];
     return NULL;
 }
@@ -107,7 +107,8 @@ static void end(struct stream *s)
 
     if (s->timed_out && s->final_type == CELLA_FRAME_EXIT)
         put_u32(s->final, CELLA_TAG_TIMED_OUT, 1);
-    out_frame(s->final_type, 0, s->number, s->final->b, s->final->len);
+    if (!s->orphan)
+        out_frame(s->final_type, 0, s->number, s->final->b, s->final->len);
     close_fd(&s->ctrl);
     close_fd(&s->in);
     for (i = 0; i < 3; i++)
@@ -224,6 +225,21 @@ static void on_close(struct stream *s)
     stream_kill(s);
 }
 
+void streams_orphan(void)
+{
+    unsigned i;
+
+    for (i = 0; i < CELLA_STREAMS_MAX; i++) {
+        struct stream *s = &streams[i];
+        if (!s->used || s->orphan)
+            continue;
+        s->orphan = 1;
+        s->credit[CELLA_CHANNEL_OUT] = s->credit[CELLA_CHANNEL_ERR] = CELLA_WINDOW;
+        if (s->op != CELLA_OP_EXEC)
+            on_close(s);
+    }
+}
+
 void on_frame(const struct cella_frame *f, uint8_t *payload)
 {
     struct stream *s = f->stream ? find(f->stream) : NULL;
@@ -333,7 +349,22 @@ static void kill_strays(struct stream *s)
 
 static int may_send(const struct stream *s)
 {
-    return !s->discard && (s->opened || s->op != CELLA_OP_EXEC);
+    return !s->discard && !s->orphan && (s->opened || s->op != CELLA_OP_EXEC);
+}
+
+static void pipe_ended(struct stream *s, uint16_t ch)
+{
+    close_fd(&s->out[ch]);
+    if (!s->orphan)
+        out_frame(CELLA_FRAME_EOF, ch, s->number, NULL, 0);
+}
+
+/* Its output is taken, so that it does not wait for a reader, and dropped. */
+static ssize_t drop_out(const struct stream *s, uint16_t ch)
+{
+    static uint8_t sink[CHUNK];
+
+    return read(s->out[ch], sink, sizeof(sink));
 }
 
 /* One read; 1 = there may be more, 0 = empty for now, closed = EOF was sent. */
@@ -345,7 +376,9 @@ static int pump_out(struct stream *s, uint16_t ch)
 
     if (!p)
         leave(12);
-    n = read(s->out[ch], p, want);
+    n = s->orphan ? drop_out(s, ch) : read(s->out[ch], p, want);
+    if (n > 0 && s->orphan)
+        return 1;
     if (n > 0) {
         out_data(s->number, ch, (size_t)n);
         s->credit[ch] -= (uint32_t)n;
@@ -355,8 +388,7 @@ static int pump_out(struct stream *s, uint16_t ch)
         return 1;
     if (n < 0 && errno == EAGAIN)
         return 0;
-    close_fd(&s->out[ch]);
-    out_frame(CELLA_FRAME_EOF, ch, s->number, NULL, 0);
+    pipe_ended(s, ch);
     return 0;
 }
 
@@ -366,15 +398,11 @@ static void pump_rest(struct stream *s, uint16_t ch)
 {
     int n = 0;
 
-    if (s->out[ch] >= 0 && !s->credit[ch] && ioctl(s->out[ch], FIONREAD, &n) == 0 && n == 0) {
-        close_fd(&s->out[ch]);
-        out_frame(CELLA_FRAME_EOF, ch, s->number, NULL, 0);
-    }
+    if (s->out[ch] >= 0 && !s->credit[ch] && ioctl(s->out[ch], FIONREAD, &n) == 0 && n == 0)
+        pipe_ended(s, ch);
     while (s->out[ch] >= 0 && s->credit[ch] && out_pending() < OUT_HIGH)
-        if (!pump_out(s, ch) && s->out[ch] >= 0) {
-            close_fd(&s->out[ch]);
-            out_frame(CELLA_FRAME_EOF, ch, s->number, NULL, 0);
-        }
+        if (!pump_out(s, ch) && s->out[ch] >= 0)
+            pipe_ended(s, ch);
 }
 
 static void return_credit(struct stream *s)
@@ -448,8 +476,9 @@ size_t streams_poll(struct pollfd *set, size_t at)
         s->poll_ctrl = add(set, &at, s->ctrl, POLLIN, 1);
         s->poll_in = add(set, &at, s->in, POLLOUT, s->buf_len != 0);
         for (ch = CELLA_CHANNEL_OUT; ch <= CELLA_CHANNEL_ERR; ch++)
-            s->poll_out[ch] = add(set, &at, s->out[ch], POLLIN,
-                                  room && s->credit[ch] && may_send(s) && !s->final_set);
+            s->poll_out[ch] =
+                add(set, &at, s->out[ch], POLLIN,
+                    (s->orphan || (room && s->credit[ch] && may_send(s))) && !s->final_set);
     }
     return at - start;
 }

@@ -11,6 +11,7 @@
  * most once, and only from the loop or from framer_feed, never from framer_send. Threads: one.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -451,6 +452,28 @@ int framer_send(struct framer *f, uint16_t type, uint16_t channel, uint32_t stre
         return -ENOMEM;
     }
     return 0;
+}
+
+int frame_encode(struct buf *b, uint16_t type, uint32_t stream, const void *payload, size_t len)
+{
+    uint8_t head[CELLA_FRAME_HEADER] = {0};
+
+    put32(head, (uint32_t)len);
+    put16(head + 4, type);
+    put32(head + 8, stream);
+    buf_add(b, head, sizeof(head));
+    return buf_add(b, payload, len);
+}
+
+void framer_turn(struct framer *f, int timeout_ms)
+{
+    struct pollfd p = {f->fd, (short)(POLLIN | (f->out_len ? POLLOUT : 0)), 0};
+
+    if (f->fd < 0 || poll(&p, 1, timeout_ms) <= 0)
+        return;
+    on_fd(f, f->fd,
+          (p.revents & POLLIN ? CELLA_FD_IN : 0u) | (p.revents & POLLOUT ? CELLA_FD_OUT : 0u) |
+              (p.revents & (POLLHUP | POLLERR) ? CELLA_FD_HUP : 0u));
 }
 
 size_t framer_pending(const struct framer *f)

@@ -17,6 +17,11 @@ uint64_t le64(const uint8_t *p);
  */
 int framer_feed(struct framer *f, const uint8_t *p, size_t n);
 
+/* One turn of this connection alone: waits for its socket and acts. */
+void framer_turn(struct framer *f, int timeout_ms);
+/* Appends a whole frame. */
+int frame_encode(struct buf *b, uint16_t type, uint32_t stream, const void *payload, size_t len);
+
 /* What the protocol knows about one stream; check.c moves it, link.c owns it. */
 struct stream_state {
     uint32_t op;
@@ -42,5 +47,7 @@ int check_send(struct stream_state *s, uint16_t type, uint16_t channel, const vo
                size_t len);
 
 struct framer *link_framer(struct link *l);
+struct guest;
+struct framer *guest_framer(struct guest *g);
 
 #endif

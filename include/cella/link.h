@@ -28,6 +28,10 @@
  * without hidepid. It uses at most the capabilities CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID and SETPCAP, drops
  * everything else itself, and moves to CELLA_AGENT_UID where that id is mapped, so that a workload which is
  * root of the cell can neither signal nor trace it. HELLO comes at once. It exits when the stream closes.
+ *
+ * In a guest machine descriptor 3 is a character device, the port: it outlives its host's end, so the agent waits while
+ * nobody is there. Descriptor 4 is then a SOCK_SEQPACKET socket of the guest's init (<cella/guest.h>): 16 bytes on it are the
+ * nonce of a new link, which the agent sends before a new HELLO; what it ran goes on without a reader.
  */
 #ifndef CELLA_LINK_H
 #define CELLA_LINK_H
