@@ -14,7 +14,7 @@
 static const struct opt table[] = {
     {"backend", 0, OPT_STR, "NAME", "isolation backend; default: the class's choice", AT(backend)},
     {"class", 0, OPT_STR, "NAME", "class of the config; default: default", AT(class)},
-    {"image", 0, OPT_STR, "IMAGE", "image: host, dir:PATH or tar:FILE; default: the class's",
+    {"image", 0, OPT_STR, "IMAGE", "host, dir:PATH, tar:FILE or a name of cella image ls",
      AT(image)},
     {"policy", 0, OPT_STR, "POLICY", "egress: none, deny, a name of the config, or a FILE",
      AT(policy)},
@@ -53,6 +53,14 @@ static const struct opt table[] = {
     {"kind", 0, OPT_STR, "KIND", "only events of this kind, or of kinds below it", AT(kind)},
     {"cell", 0, OPT_STR, "CELL", "only the chain of this cell", AT(cell)},
     {"if-match", 0, OPT_STR, "REV", "only when this revision is in force", AT(if_match)},
+    {"packages", 0, OPT_STR, "A,B,...", "Debian packages of the image; default: python3",
+     AT(packages)},
+    {"suite", 0, OPT_STR, "NAME", "Debian's release; default: bookworm", AT(suite)},
+    {"mirror", 0, OPT_STR, "URL", "where its packages are; default: Debian's own", AT(mirror)},
+    {"package", 0, OPT_STR, "NAME", "kernel package; default: Debian's 6.12 for clouds",
+     AT(package)},
+    {"from", 0, OPT_STR, "FILE.deb", "kernel package that is here", AT(from)},
+    {"file", 0, OPT_STR, "VMLINUZ", "kernel with everything built in", AT(file)},
     {"help", 'h', OPT_FLAG, NULL, "this text", AT(help)},
 };
 

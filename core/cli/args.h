@@ -29,7 +29,7 @@ struct strlist {
 /* Values of all options; what a verb does not offer stays zero. */
 struct options {
     const char *backend, *class, *image, *policy, *user, *workdir, *name, *hostname, *config, *kind,
-        *cell, *if_match;
+        *cell, *if_match, *packages, *suite, *mirror, *package, *from, *file;
     uint64_t memory, cpu_millis, pids, disk, timeout, idle, grace, lines;
     struct strlist env, mounts;
     int interactive, tty, rm, detach, timings, json, readonly, help, all, force, follow, check,

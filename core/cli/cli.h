@@ -78,6 +78,7 @@ int verb_rm(const struct options *o, int argc, char **argv);
 int verb_call(const struct options *o, int argc, char **argv);
 int verb_config(const struct options *o, int argc, char **argv);
 int verb_policy(const struct options *o, int argc, char **argv);
+int verb_image(const struct options *o, int argc, char **argv);
 int verb_audit(const struct options *o, int argc, char **argv);
 int verb_doctor(const struct options *o, int argc, char **argv);
 int verb_gc(const struct options *o, int argc, char **argv);

@@ -26,6 +26,8 @@ static const char *const stop_opts[] = {"time", "kill", "json", "config", NULL};
 static const char *const rm_opts[] = {"force", "json", "config", NULL};
 static const char *const audit_opts[] = {"lines", "follow", "kind", "cell", "json", "config", NULL};
 static const char *const policy_opts[] = {"if-match", "json", "config", NULL};
+static const char *const image_opts[] = {"packages", "suite", "mirror", "package", "from",
+                                         "file",     "check", "json",   "config",  NULL};
 static const char *const gc_opts[] = {"check", "json", "config", NULL};
 static const char *const json_only[] = {"json", NULL};
 
@@ -153,6 +155,13 @@ const struct verb verbs[] = {
      .max = 3,
      .summary = "Check a policy; show, replace or move on the one in force in a cell",
      .run = verb_policy},
+    {.name = "image",
+     .operands = "ls|build|import|rm|verify|gc|kernel ...",
+     .opts = image_opts,
+     .min = 1,
+     .max = 4,
+     .summary = "Make, list, check and remove images and guest kernels",
+     .run = verb_image},
     {.name = "audit",
      .operands = "tail|show|verify [CELL|FILE]",
      .opts = audit_opts,

@@ -14,8 +14,20 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include "artefact.h"
 #include "image_int.h"
+#include "kernel.h"
 #include "mounts.h"
+#include "tree.h"
+
+/* ".build-" is made without the lock, for a build takes minutes; its maker holds it. */
+static void drop_stale_build(int dirfd_, const char *name)
+{
+    auto_close int fd = openat(dirfd_, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        remove_tree_at(dirfd_, name);
+}
 
 static void drop_stale(int dirfd_)
 {
@@ -31,12 +43,20 @@ static void drop_stale(int dirfd_)
     while ((e = readdir(d)))
         if (!strncmp(e->d_name, ".tmp-", 5))
             remove_tree_at(dirfd_, e->d_name);
+        else if (!strncmp(e->d_name, ".build-", 7))
+            drop_stale_build(dirfd_, e->d_name);
     closedir(d);
 }
 
 int image_dir_open(const char *state_dir, struct image_dir *ret, struct cella_error *err)
 {
-    struct image_dir d = {-1, -1, path_join(state_dir, "images")};
+    return image_dir_open_as(state_dir, "images", ret, err);
+}
+
+int image_dir_open_as(const char *state_dir, const char *sub, struct image_dir *ret,
+                      struct cella_error *err)
+{
+    struct image_dir d = {-1, -1, path_join(state_dir, sub)};
     int r;
 
     if (!d.path)
@@ -143,6 +163,152 @@ static int image_directory(const char *state_dir, const char *path, struct image
     return 0;
 }
 
+int image_by_key(const char *state_dir, const char *key, struct image *img, struct cella_error *err)
+{
+    int hold = -1, r;
+
+    if (strchr(key, '/') || key[0] == '.' || strlen(key) > 64)
+        return fail(err, -EINVAL, "image \"%s\": no key of an image", key);
+    r = artefact_hold(state_dir, key, &hold, err);
+    if (r == -ENOENT)
+        return fail(err, r, "image %s: it is not on this host", key);
+    if (r < 0)
+        return r;
+    img->own_hold = hold;
+    if (asprintf(&img->root, "%s/images/%s/root", state_dir, key) < 0)
+        img->root = NULL;
+    if (asprintf(&img->digest, is_digest_key(key) ? "sha256:%s" : "%s", key) < 0)
+        img->digest = NULL;
+    return img->root && img->digest ? 0 : fail(err, -ENOMEM, "out of memory");
+}
+
+static int image_named(const char *state_dir, const char *name, struct image *img,
+                       struct cella_error *err)
+{
+    char key[80];
+    int r = image_name_find(state_dir, name, key, err);
+
+    if (r == -ENOENT)
+        return fail(err, r,
+                    "image \"%s\": not known; expected host, dir:PATH, tar:FILE, or a name that "
+                    "\"cella image ls\" shows (cella image build makes one)",
+                    name);
+    r = r < 0 ? r : image_by_key(state_dir, key, img, err);
+    return r < 0 ? fail_wrap(err, "image %s", name) : 0;
+}
+
+static int resolve_tree(const char *state_dir, const char *name, struct image *img,
+                        struct cella_error *err)
+{
+    if (!strcmp(name, "host"))
+        return image_host(state_dir, img, err);
+    if (!strncmp(name, "dir:", 4))
+        return image_directory(state_dir, name + 4, img, err);
+    if (!strncmp(name, "tar:", 4))
+        return image_tar(state_dir, name + 4, img, err);
+    if (!strncmp(name, "sha256:", 7) && is_digest_key(name + 7))
+        return image_by_key(state_dir, name + 7, img, err);
+    return image_named(state_dir, name, img, err);
+}
+
+/* ---- as a disk ---- */
+
+static int open_tree_at(const char *path, struct cella_error *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd < 0 ? fail(err, -errno, "%s: %s", path, strerror(errno)) : fd;
+}
+
+/* A directory of the user's may change at any time: what stat() says of all that is in it names the artefact. */
+static int directory_key(int treefd, char ret_key[80], struct cella_error *err)
+{
+    struct tree_facts facts;
+    int r = tree_digest(treefd, TREE_STAT, &facts, err);
+
+    snprintf(ret_key, 80, "dir-%.32s", r < 0 ? "" : facts.sha256);
+    return r;
+}
+
+static int directory_artefact(const char *state_dir, const char *key, const char *source,
+                              struct cella_error *err)
+{
+    struct image_dir d;
+    char tmp[32];
+    auto_close int rootfd = -1, fd = -1;
+    int r = image_dir_open(state_dir, &d, err);
+
+    if (r < 0)
+        return r;
+    if (!image_ready(&d, key)) {
+        r = image_tmp_new(&d, tmp, &rootfd, err);
+        if (r == 0) {
+            fd = openat(d.fd, tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            r = fd < 0 ? fail(err, -errno, "%s: %s", tmp, strerror(errno))
+                       : artefact_describe(fd, key, source, err);
+            if (r == 0)
+                r = image_tmp_commit(&d, tmp, key, err);
+            if (r < 0)
+                image_tmp_drop(&d, tmp);
+        }
+    }
+    image_dir_close(&d);
+    return r;
+}
+
+/* The disk of a directory, whose files nobody keeps still: it is taken again when they moved. */
+static int directory_disk(const char *state_dir, int treefd, struct image *img,
+                          struct cella_error *err)
+{
+    char key[80], after[80], *source = img->name;
+    int hold = -1, r = directory_key(treefd, key, err);
+
+    if (r == 0)
+        r = directory_artefact(state_dir, key, source, err);
+    if (r == 0)
+        r = artefact_hold(state_dir, key, &hold, err);
+    if (r < 0)
+        return r;
+    img->own_hold = hold;
+    r = artefact_disk(state_dir, hold, treefd, err);
+    if (r == 0)
+        r = directory_key(treefd, after, err);
+    if (r == 0 && strcmp(key, after)) {
+        struct image_dir d;
+        r = fail(err, -ESTALE, "files of it changed while its disk was made; try again");
+        if (image_dir_open(state_dir, &d, NULL) == 0) {
+            remove_tree_at(d.fd, key);
+            image_dir_close(&d);
+        }
+    }
+    if (r < 0)
+        return r;
+    free(img->digest);
+    img->digest = strdup(key);
+    return img->digest ? 0 : fail(err, -ENOMEM, "out of memory");
+}
+
+static int to_disk(const char *state_dir, struct image *img, struct cella_error *err)
+{
+    auto_close int treefd = open_tree_at(img->root, err);
+    const char *key;
+    int r;
+
+    if (treefd < 0)
+        return treefd;
+    r = !img->own_hold ? directory_disk(state_dir, treefd, img, err)
+                       : artefact_disk(state_dir, img->own_hold, treefd, err);
+    if (r < 0)
+        return r;
+    img->tree = steal_ptr(&img->root);
+    key = !strncmp(img->digest, "sha256:", 7) ? img->digest + 7 : img->digest;
+    if (asprintf(&img->root, "%s/images/%s/" EROFS_FILE, state_dir, key) < 0) {
+        img->root = NULL;
+        return fail(err, -ENOMEM, "out of memory");
+    }
+    return kernel_for_image(state_dir, img, err);
+}
+
 int image_resolve(const char *state_dir, const char *name, uint32_t root_need, struct image *ret,
                   struct cella_error *err)
 {
@@ -151,21 +317,18 @@ int image_resolve(const char *state_dir, const char *name, uint32_t root_need, s
 
     if (!img.name)
         return fail(err, -ENOMEM, "out of memory");
-    if (root_need != CELLA_ROOT_DIR)
-        r = fail(err, -ENOTSUP,
-                 "image %s: this backend boots a disk image, and images are made only as "
-                 "directories so far; "
-                 "use a backend whose root is a directory",
-                 name);
-    else if (!strcmp(name, "host"))
-        r = image_host(state_dir, &img, err);
-    else if (!strncmp(name, "dir:", 4))
-        r = image_directory(state_dir, name + 4, &img, err);
-    else if (!strncmp(name, "tar:", 4))
-        r = image_tar(state_dir, name + 4, &img, err);
+    if (root_need == CELLA_ROOT_IMAGE && !strcmp(name, "host"))
+        r = fail(
+            err, -ENOTSUP,
+            "image host: this backend boots a disk, and the programs of this host are not made "
+            "into one; \"cella image build base\" makes an image, --image base takes it");
     else
-        r = fail(err, -ENOENT, "image \"%s\": not known; expected host, dir:PATH or tar:FILE",
-                 name);
+        r = resolve_tree(state_dir, name, &img, err);
+    if (r == 0 && root_need == CELLA_ROOT_IMAGE) {
+        r = to_disk(state_dir, &img, err);
+        if (r < 0)
+            fail_wrap(err, "image %s", name);
+    }
     if (r < 0) {
         image_fini(&img);
         return r;

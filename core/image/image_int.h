@@ -15,6 +15,9 @@ struct image_dir {
     char *path;
 };
 int image_dir_open(const char *state_dir, struct image_dir *ret, struct cella_error *err);
+/* The same for another directory of the state, such as "kernels". */
+int image_dir_open_as(const char *state_dir, const char *sub, struct image_dir *ret,
+                      struct cella_error *err);
 void image_dir_close(struct image_dir *d);
 /* A new directory ".tmp-…" with an empty "root"; a failed maker removes it, a dead one's is removed
  * by the next. */
@@ -27,6 +30,15 @@ int image_ready(const struct image_dir *d, const char *key);
 
 int image_host(const char *state_dir, struct image *img, struct cella_error *err);
 int image_tar(const char *state_dir, const char *file, struct image *img, struct cella_error *err);
+/* The same with the archive open; `source` is for its record, and for messages. */
+int image_tar_fd(const char *state_dir, int fd, const char *source, struct image *img,
+                 struct cella_error *err);
+/* names.c: a name to its artefact's key; -ENOENT without words when nothing has it. */
+int image_name_find(const char *state_dir, const char *name, char ret_key[80],
+                    struct cella_error *err);
+/* The tree and digest of the artefact; it is held until image_fini(). */
+int image_by_key(const char *state_dir, const char *key, struct image *img,
+                 struct cella_error *err);
 
 struct unpack_limits {
     uint64_t entries, bytes; /* of the unpacked tree */

@@ -15,31 +15,10 @@
 
 #include <sodium.h>
 
-#include "image_int.h"
+#include "artefact.h"
 
 static const struct unpack_limits limits = {
     .entries = 1000000, .bytes = 16ull << 30, .ratio = 250, .ratio_from = 256u << 20};
-
-static int hash_file(int fd, uint8_t out[crypto_hash_sha256_BYTES])
-{
-    crypto_hash_sha256_state h;
-    static const size_t cap = 1u << 18;
-    auto_free uint8_t *chunk = malloc(cap);
-    ssize_t n;
-
-    if (!chunk)
-        return -ENOMEM;
-    crypto_hash_sha256_init(&h);
-    while ((n = read(fd, chunk, cap)) != 0) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        crypto_hash_sha256_update(&h, chunk, (size_t)n);
-    }
-    crypto_hash_sha256_final(&h, out);
-    return lseek(fd, 0, SEEK_SET) < 0 ? -errno : 0;
-}
 
 /* Splits "FILE@sha256:HEX". */
 static int split_name(const char *arg, char file[PATH_MAX], uint8_t *want, int *ret_wanted)
@@ -55,7 +34,7 @@ static int split_name(const char *arg, char file[PATH_MAX], uint8_t *want, int *
     return at ? hex_decode(at + 8, want, crypto_hash_sha256_BYTES) : 0;
 }
 
-static int check_space(const struct image_dir *d, const char *file, uint64_t size,
+static int check_space(const struct image_dir *d, const char *source, uint64_t size,
                        struct cella_error *err)
 {
     struct statvfs v;
@@ -63,59 +42,99 @@ static int check_space(const struct image_dir *d, const char *file, uint64_t siz
     if (fstatvfs(d->fd, &v) < 0 || (uint64_t)v.f_bavail * v.f_frsize >= size)
         return 0;
     return fail(err, -ENOSPC,
-                "image tar:%s: %s has less free space than the archive alone takes; free some",
-                file, d->path);
+                "image %s: %s has less free space than the archive alone takes; free some", source,
+                d->path);
 }
 
-static int tar_make(struct image_dir *d, int fd, const char *file, const uint8_t *digest,
-                    const char *key, struct cella_error *err)
+static int describe(struct image_dir *d, const char *tmp, const char *key, const char *source,
+                    struct cella_error *err)
+{
+    auto_close int fd = openat(d->fd, tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    char digest[80];
+
+    snprintf(digest, sizeof(digest), "sha256:%s", key);
+    return fd < 0 ? fail(err, -errno, "%s: %s", tmp, strerror(errno))
+                  : artefact_describe(fd, digest, source, err);
+}
+
+static int tar_make(struct image_dir *d, int fd, const char *source, const char *key,
+                    struct cella_error *err)
 {
     uint8_t again[crypto_hash_sha256_BYTES];
+    char hex[2 * crypto_hash_sha256_BYTES + 1], tmp[32];
     auto_close int rootfd = -1;
-    char tmp[32];
     int r = image_tmp_new(d, tmp, &rootfd, err);
 
     if (r < 0)
         return r;
     r = unpack_spawn(fd, rootfd, &limits, again, err);
+    hex_encode(again, sizeof(again), hex);
     if (r < 0)
-        r = fail_wrap(err, "image tar:%s", file);
-    else if (memcmp(digest, again, sizeof(again)))
-        r = fail(err, -ESTALE, "image tar:%s: the file changed while it was read; try again", file);
+        r = fail_wrap(err, "image %s", source);
+    else if (strcmp(key, hex))
+        r = fail(err, -ESTALE, "image %s: the file changed while it was read; try again", source);
     else
+        r = describe(d, tmp, key, source, err);
+    if (r == 0)
         r = image_tmp_commit(d, tmp, key, err);
     if (r < 0)
         image_tmp_drop(d, tmp);
     return r;
 }
 
-static int tar_ensure(const char *state_dir, int fd, const char *file, uint64_t size,
-                      const uint8_t *digest, const char *key, struct cella_error *err)
+static int tar_ensure(const char *state_dir, int fd, const char *source, const char *key,
+                      struct cella_error *err)
 {
     struct image_dir d;
+    struct stat st;
     int r = image_dir_open(state_dir, &d, err);
 
     if (r < 0)
         return r;
     if (!image_ready(&d, key)) {
-        r = check_space(&d, file, size, err);
+        r = fstat(fd, &st) < 0 ? fail(err, -errno, "image %s: %s", source, strerror(errno))
+                               : check_space(&d, source, (uint64_t)st.st_size, err);
         if (r == 0)
-            r = tar_make(&d, fd, file, digest, key, err);
+            r = tar_make(&d, fd, source, key, err);
     }
     image_dir_close(&d);
     return r;
 }
 
+static int tar_keyed(const char *state_dir, int fd, const char *source, const char *key,
+                     struct image *img, struct cella_error *err)
+{
+    int tries, r = 0;
+
+    for (tries = 0; tries < 3; tries++) { /* it may be removed between the two steps */
+        r = tar_ensure(state_dir, fd, source, key, err);
+        if (r == 0)
+            r = image_by_key(state_dir, key, img, err);
+        if (r != -ENOENT)
+            break;
+    }
+    return r;
+}
+
+int image_tar_fd(const char *state_dir, int fd, const char *source, struct image *img,
+                 struct cella_error *err)
+{
+    char key[65];
+    int r = file_sha256(fd, key);
+
+    if (r < 0 || lseek(fd, 0, SEEK_SET) < 0)
+        return fail(err, r < 0 ? r : -errno, "image %s: %s", source, strerror(r < 0 ? -r : errno));
+    return tar_keyed(state_dir, fd, source, key, img, err);
+}
+
 int image_tar(const char *state_dir, const char *arg, struct image *img, struct cella_error *err)
 {
-    uint8_t digest[crypto_hash_sha256_BYTES], want[crypto_hash_sha256_BYTES];
-    char file[PATH_MAX], key[2 * crypto_hash_sha256_BYTES + 1];
+    uint8_t want[crypto_hash_sha256_BYTES];
+    char file[PATH_MAX], key[65], asked[65], source[PATH_MAX + 8];
     auto_close int fd = -1;
     struct stat st;
     int r, wanted;
 
-    if (sodium_init() < 0)
-        return fail(err, -EIO, "image tar: libsodium does not start");
     if (split_name(arg, file, want, &wanted) < 0)
         return fail(err, -EINVAL,
                     "image tar:%s: expected tar:FILE or tar:FILE@sha256:<64 hex digits>", arg);
@@ -125,19 +144,13 @@ int image_tar(const char *state_dir, const char *arg, struct image *img, struct 
     if (!S_ISREG(st.st_mode))
         return fail(err, -EINVAL, "image tar:%s: not a regular file%s", file,
                     S_ISDIR(st.st_mode) ? "; a directory is named dir:PATH" : "");
-    r = hash_file(fd, digest);
+    r = file_sha256(fd, key);
     if (r < 0)
         return fail(err, r, "image tar:%s: %s", file, strerror(-r));
-    hex_encode(digest, sizeof(digest), key);
-    if (wanted && memcmp(digest, want, sizeof(want)))
+    hex_encode(want, sizeof(want), asked);
+    if (wanted && strcmp(key, asked))
         return fail(err, -EBADMSG, "image tar:%s: its digest is sha256:%s, not the one asked for",
                     file, key);
-    r = tar_ensure(state_dir, fd, file, (uint64_t)st.st_size, digest, key, err);
-    if (r < 0)
-        return r;
-    if (asprintf(&img->root, "%s/images/%s/root", state_dir, key) < 0)
-        img->root = NULL;
-    if (asprintf(&img->digest, "sha256:%s", key) < 0)
-        img->digest = NULL;
-    return img->root && img->digest ? 0 : fail(err, -ENOMEM, "out of memory");
+    snprintf(source, sizeof(source), "tar:%s", file);
+    return tar_keyed(state_dir, fd, source, key, img, err);
 }

@@ -3,7 +3,7 @@
 #
 # bash completion for cella. The words are those of "cella __options"; a test compares them.
 
-_cella_verbs="run create start exec cp ps inspect logs stats reach pause resume stop rm call plugin config policy audit doctor gc version help"
+_cella_verbs="run create start exec cp ps inspect logs stats reach pause resume stop rm call plugin config policy image audit doctor gc version help"
 
 _cella_options() {
     case $1 in
@@ -25,6 +25,7 @@ _cella_options() {
     plugin) echo "--json --help" ;;
     config) echo "--json --config --help" ;;
     policy) echo "--if-match --json --config --help" ;;
+    image) echo "--packages --suite --mirror --package --from --file --check --json --config --help" ;;
     audit) echo "--lines --follow --kind --cell --json --config --help" ;;
     doctor) echo "--json --config --help" ;;
     gc) echo "--check --json --config --help" ;;
@@ -37,6 +38,10 @@ _cella_cells() {
     cella ps --all 2>/dev/null | awk 'NR > 1 { print $2 }'
 }
 
+_cella_images() {
+    cella image ls 2>/dev/null | awk 'NR > 1 && $1 != "-" { print $1 }'
+}
+
 _cella() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
     COMPREPLY=()
@@ -46,8 +51,8 @@ _cella() {
     fi
     case $prev in
     --policy) mapfile -t COMPREPLY < <(compgen -W "none deny" -f -- "$cur"); return ;;
-    --image) mapfile -t COMPREPLY < <(compgen -W "host dir: tar:" -- "$cur"); return ;;
-    --config | --mount | -v) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    --image) mapfile -t COMPREPLY < <(compgen -W "host dir: tar: $(_cella_images)" -- "$cur"); return ;;
+    --config | --mount | -v | --from | --file) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     esac
     if [[ $cur == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_cella_options "$verb")" -- "$cur")
@@ -57,6 +62,13 @@ _cella() {
     start | exec | inspect | logs | stats | reach | pause | resume | stop | rm | call)
         mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells)" -- "$cur") ;;
     cp) mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells | sed 's/$/:/')" -f -- "$cur") ;;
+    image)
+        case $COMP_CWORD:$prev in
+        2:*) mapfile -t COMPREPLY < <(compgen -W "ls build import rm verify gc kernel" -- "$cur") ;;
+        3:rm | 3:verify | 3:build | 3:import) mapfile -t COMPREPLY < <(compgen -W "$(_cella_images)" -- "$cur") ;;
+        3:kernel) mapfile -t COMPREPLY < <(compgen -W "ls fetch rm" -- "$cur") ;;
+        4:*) mapfile -t COMPREPLY < <(compgen -W "dir: tar:" -f -- "$cur") ;;
+        esac ;;
     audit) mapfile -t COMPREPLY < <(compgen -W "tail show verify" -- "$cur") ;;
     policy)
         case $COMP_CWORD:$prev in
