@@ -93,6 +93,49 @@ int in_ns(int ns, int (*fn)(void *arg), void *arg)
     return wait_child(spawn_in_ns(ns, fn, arg));
 }
 
+struct held {
+    const char *text;
+    int ready;
+};
+
+static int hold_flow(void *arg)
+{
+    const struct held *h = arg;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
+    struct timeval limit = {5, 0};
+    ssize_t len = (ssize_t)strlen(h->text), n;
+    char c;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
+        write(fd, h->text, (size_t)len) != len || read(fd, &c, 1) != 1)
+        return 250;
+    if (write(h->ready, "r", 1) != 1)
+        return 251;
+    while ((n = read(fd, &c, 1)) > 0)
+        ;
+    return n < 0 ? errno : 252;
+}
+
+pid_t flow_start(const char *text)
+{
+    int ready[2];
+    struct held h = {.text = text};
+    char c;
+    pid_t pid;
+
+    must(pipe(ready));
+    h.ready = ready[1];
+    pid = spawn_in_ns(world.cell_ns[0], hold_flow, &h);
+    close(ready[1]);
+    if (read(ready[0], &c, 1) != 1)
+        abort(); /* the child says why by its status */
+    close(ready[0]);
+    return pid;
+}
+
 /* ---------------------------------------------------------------- servers */
 
 static int serve_conn(int fd, int echo)

@@ -54,6 +54,9 @@ int group_down(void **state);
 int in_ns(int ns, int (*fn)(void *arg), void *arg);
 pid_t spawn_in_ns(int ns, int (*fn)(void *arg), void *arg);
 int wait_child(pid_t pid);
+/* A connection of cell 0 to 203.0.113.10:80, over which `text` has gone and its first byte come back. The child returns
+   the errno that ends it; 250 and more: it did not come so far, or ended without one. */
+pid_t flow_start(const char *text);
 
 /* A new namespace for cell `i`. */
 void fresh_cell(int i);

@@ -340,37 +340,6 @@ static void test_neighbour(void **state)
 
 /* ---- change while running ---- */
 
-static int hold_flow(void *arg)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
-    struct timeval limit = {3, 0};
-    char c;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || write(fd, "x", 1) != 1 ||
-        read(fd, &c, 1) != 1)
-        return 250;
-    if (write(*(int *)arg, "r", 1) != 1)
-        return 251;
-    return read(fd, &c, 1) < 0 ? errno : 252;
-}
-
-static pid_t start_flow(void)
-{
-    int ready[2];
-    char c;
-    pid_t pid;
-
-    assert_int_equal(pipe(ready), 0);
-    pid = spawn_in_ns(world.cell_ns[0], hold_flow, &ready[1]);
-    close(ready[1]);
-    assert_int_equal(read(ready[0], &c, 1), 1);
-    close(ready[0]);
-    return pid;
-}
-
 static void test_apply(void **state)
 {
     static const char other[] =
@@ -380,7 +349,7 @@ static void test_apply(void **state)
     struct cella_attached at = {0};
     struct cella_applied done = {0};
     void *cell = attach_cell(0, ALLOW_WIDE, &at);
-    pid_t flow = start_flow();
+    pid_t flow = flow_start("x");
     double t;
 
     (void)state;
@@ -399,7 +368,7 @@ static void test_apply(void **state)
     assert_int_equal(apply_to(cell, ALLOW_WIDE, 4, &done), 0);
     assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &old), 0);
     assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &new), ECONNREFUSED);
-    flow = start_flow();
+    flow = flow_start("x");
     assert_int_equal(apply_to(cell, ALLOW_WIDE, 5, &done), 0); /* a flow that stays allowed stays */
     assert_int_equal(done.killed, 0);
     assert_int_equal(apply_to(cell, "", 6, &done), 0);
@@ -434,7 +403,7 @@ static void test_apply_fails(void **state)
     world.setup = path;
     cell = attach_cell(0, ALLOW_WIDE, &at);
     unlink(path); /* the helper is gone when it is needed again */
-    flow = start_flow();
+    flow = flow_start("x");
     assert_true(apply_to(cell, narrow, 2, &done) < 0);
     world.setup = NULL;
     assert_int_equal(wait_child(flow), ECONNRESET);
@@ -456,7 +425,7 @@ static void test_phases(void **state)
     struct cella_attached at = {0};
     struct cella_applied done = {0};
     void *cell = attach_cell(0, doc, &at);
-    pid_t flow = start_flow();
+    pid_t flow = flow_start("x");
 
     (void)state;
     assert_int_equal(world.ops->phase(cell, "nowhere", 2, &done, NULL), -ENOENT);
@@ -479,7 +448,7 @@ static void test_gate_killed(void **state)
     struct cella_applied done = {0};
     void *cell = attach_cell(0, ALLOW_WIDE, &at);
     struct pollfd p = {.fd = at.borrow_exit_fd, .events = POLLIN};
-    pid_t flow = start_flow();
+    pid_t flow = flow_start("x");
     int conns;
 
     (void)state;
@@ -569,7 +538,7 @@ static void test_report(void **state)
 
     (void)state;
     assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &t), 0);
-    flow = start_flow(); /* one byte each way, still open */
+    flow = flow_start("x"); /* one byte each way, still open */
     assert_int_equal(world.ops->report(cell, &sum, collect, NULL), 0);
     assert_int_equal(sum.allowed, 2);
     assert_int_equal(sum.tx_bytes, 6);

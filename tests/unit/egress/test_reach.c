@@ -393,20 +393,6 @@ static void test_expect(void **state)
     assert_int_equal(expected("rest.", CELLA_REACH_ALLOW), 0);
 }
 
-static int up(void **state)
-{
-    (void)state;
-    world_up();
-    return 0;
-}
-
-static int down(void **state)
-{
-    (void)state;
-    world_down();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,5 +402,5 @@ int main(void)
         cmocka_unit_test(test_no_limits),
     };
 
-    return cmocka_run_group_tests(tests, up, down);
+    return cmocka_run_group_tests(tests, group_up, group_down);
 }

@@ -75,39 +75,6 @@ static int restart(void *cell)
     return 0;
 }
 
-static int hold_flow(void *arg)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
-    struct timeval limit = {5, 0};
-    char c;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || write(fd, "hello", 5) != 5 ||
-        read(fd, &c, 1) != 1)
-        return 250;
-    if (write(*(int *)arg, "r", 1) != 1)
-        return 251;
-    while (read(fd, &c, 1) > 0)
-        ;
-    return errno;
-}
-
-static pid_t start_flow(void)
-{
-    int ready[2];
-    char c;
-    pid_t pid;
-
-    assert_int_equal(pipe(ready), 0);
-    pid = spawn_in_ns(world.cell_ns[0], hold_flow, &ready[1]);
-    close(ready[1]);
-    assert_int_equal(read(ready[0], &c, 1), 1);
-    close(ready[0]);
-    return pid;
-}
-
 static int reach(const char *addr, int port)
 {
     struct target t = {addr, port, "x", 0};
@@ -130,7 +97,7 @@ static void test_closed_then_as_it_was(void **state)
 
     (void)state;
     assert_int_equal(apply(cell, DOC(FIRST), 2), 0);
-    flow = start_flow();
+    flow = flow_start("hello");
     forget_events();
     kill((pid_t)at.gate_pid, SIGKILL);
     wait_death();
@@ -217,20 +184,6 @@ static void test_what_has_no_gate(void **state)
     world.ops->detach(cell);
 }
 
-static int up(void **state)
-{
-    (void)state;
-    world_up();
-    return 0;
-}
-
-static int down(void **state)
-{
-    (void)state;
-    world_down();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,5 +197,5 @@ int main(void)
         puts("needs root to make network namespaces");
         return 77;
     }
-    return cmocka_run_group_tests(tests, up, down);
+    return cmocka_run_group_tests(tests, group_up, group_down);
 }
