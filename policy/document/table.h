@@ -134,6 +134,8 @@ void policy_table_fini(struct policy_table *t);
 int policy_table_save(const struct policy_table *t, void **ret, size_t *ret_len);
 /* Copies out of `data`; -EBADMSG unless every invariant holds. */
 int policy_table_load(const void *data, size_t len, struct policy_table *ret);
+/* The same from the whole of a file, whose offset does not matter; a negative errno. */
+int policy_table_read(int borrow_fd, struct policy_table *ret);
 
 /* ---- networks ---- */
 /* The TCP entry that covers the point, or NULL. */

@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "table_int.h"
 
@@ -470,6 +472,28 @@ int policy_table_load(const void *data, size_t len, struct policy_table *ret)
         policy_table_fini(&t);
     else
         *ret = t;
+    return r;
+}
+
+int policy_table_read(int borrow_fd, struct policy_table *ret)
+{
+    const uint64_t most = sizeof(struct policy_head) + POLICY_BLOB_MAX +
+                          2ull * POLICY_ENTRIES_MAX * sizeof(struct policy_entry);
+    struct stat st;
+    void *p;
+    int r;
+
+    if (fstat(borrow_fd, &st) < 0)
+        return -errno;
+    if (st.st_size <= 0 || (uint64_t)st.st_size > most)
+        return -EBADMSG;
+    p = malloc((size_t)st.st_size);
+    if (!p)
+        return -ENOMEM;
+    r = pread(borrow_fd, p, (size_t)st.st_size, 0) != (ssize_t)st.st_size
+            ? -EIO
+            : policy_table_load(p, (size_t)st.st_size, ret);
+    free(p);
     return r;
 }
 

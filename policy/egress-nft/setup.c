@@ -22,11 +22,9 @@
 #include <grp.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include "setup.h"
 
@@ -119,18 +117,9 @@ static int harden_gate(struct cella_error *err)
 
 static int read_table(struct job *j, struct cella_error *err)
 {
-    struct stat st;
-    void *p;
-    int r;
+    int r = policy_table_read(FD_POLICY, &j->table);
 
-    if (fstat(FD_POLICY, &st) < 0)
-        return fail(err, -errno, "no policy table: %s", strerror(errno));
-    p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, FD_POLICY, 0);
-    if (p == MAP_FAILED)
-        return fail(err, -errno, "mapping the policy table: %s", strerror(errno));
-    r = policy_table_load(p, (size_t)st.st_size, &j->table);
-    munmap(p, (size_t)st.st_size);
-    return r < 0 ? fail(err, r, "the policy table handed over is not valid") : 0;
+    return r < 0 ? fail(err, r, "the policy table handed over is not valid: %s", strerror(-r)) : 0;
 }
 
 static int read_hosts(struct job *j, struct cella_error *err)

@@ -26,23 +26,11 @@
 #include "../ledger.h"
 #include "gate.h"
 
-#define TABLE_BYTES_MAX (4u << 20)
-
 /* Takes fd. */
 static int load_table(int own_fd, struct policy_table *ret)
 {
-    struct stat st;
-    char *p = NULL;
-    int r = -EBADMSG;
+    int r = policy_table_read(own_fd, ret);
 
-    if (fstat(own_fd, &st) == 0 && st.st_size > 0 && (uint64_t)st.st_size <= TABLE_BYTES_MAX) {
-        p = malloc((size_t)st.st_size);
-        r = !p ? -ENOMEM
-            : pread(own_fd, p, (size_t)st.st_size, 0) != (ssize_t)st.st_size
-                ? -EIO
-                : policy_table_load(p, (size_t)st.st_size, ret);
-    }
-    free(p);
     close(own_fd);
     return r;
 }

@@ -23,14 +23,12 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "http.h"
 
 #define NOBODY 65534u
-#define TABLE_BYTES_MAX (96u << 20)
 #define QUEUE_MAX (256u * sizeof(struct ctl_msg))
 #define TURN_MAX 16
 #define NAMES_MAX 256
@@ -104,18 +102,8 @@ static ssize_t receive(int sock, void *p, size_t n, int *fds, int room, int *ret
 
 static int load_table(int own_fd, struct policy_table *ret)
 {
-    struct stat st;
-    char *p = MAP_FAILED;
-    int r = -EBADMSG;
+    int r = policy_table_read(own_fd, ret);
 
-    if (fstat(own_fd, &st) == 0 && st.st_size > 0 && (uint64_t)st.st_size <= TABLE_BYTES_MAX) {
-        p = malloc((size_t)st.st_size);
-        r = !p ? -ENOMEM
-            : pread(own_fd, p, (size_t)st.st_size, 0) != (ssize_t)st.st_size
-                ? -EIO
-                : policy_table_load(p, (size_t)st.st_size, ret);
-        free(p);
-    }
     close(own_fd);
     return r;
 }
