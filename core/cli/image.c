@@ -192,6 +192,15 @@ static int image_verify_(const struct options *o, const struct place *p, char **
     return o->json ? say_made(o, argv[0], "ok") : printf("%s: as recorded\n", argv[0]) < 0;
 }
 
+static int image_disk_(const struct options *o, const struct place *p, char **argv)
+{
+    auto_free char *path = NULL;
+    int r = image_disk(p->dir, argv[0], &path, cli_err);
+
+    (void)o;
+    return r < 0 ? r : puts(path) < 0;
+}
+
 static void gc_found(void *ctx, const char *what)
 {
     (void)ctx;
@@ -277,6 +286,7 @@ static const struct {
     {{"import"}, 2, image_import_, "cella image import NAME tar:FILE|dir:PATH"},
     {{"rm"}, 1, image_rm, "cella image rm NAME|DIGEST"},
     {{"verify"}, 1, image_verify_, "cella image verify NAME|DIGEST"},
+    {{"disk"}, 1, image_disk_, "cella image disk IMAGE"},
     {{"gc"}, 0, image_gc, "cella image gc [--check]"},
     {{"kernel", "ls"}, 0, kernel_ls, "cella image kernel ls"},
     {{"kernel", "fetch"},
@@ -312,9 +322,10 @@ int verb_image(const struct options *o, int argc, char **argv)
             (n == 1 || !strcmp(argv[1], subs[i].words[1])))
             return sub_go(o, i, argc - n, argv + n);
     }
-    return fail(cli_err, -EINVAL,
-                "image: \"%s%s%s\" is not known; expected: ls, build, import, rm, verify, gc, "
-                "kernel ls, kernel fetch or kernel rm",
-                argv[0], argc > 1 && !strcmp(argv[0], "kernel") ? " " : "",
-                argc > 1 && !strcmp(argv[0], "kernel") ? argv[1] : "");
+    return fail(
+        cli_err, -EINVAL,
+        "image: \"%s%s%s\" is not known; expected: ls, build, import, rm, verify, disk, gc, "
+        "kernel ls, kernel fetch or kernel rm",
+        argv[0], argc > 1 && !strcmp(argv[0], "kernel") ? " " : "",
+        argc > 1 && !strcmp(argv[0], "kernel") ? argv[1] : "");
 }

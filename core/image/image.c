@@ -16,6 +16,7 @@
 
 #include "artefact.h"
 #include "image_int.h"
+#include "images.h"
 #include "kernel.h"
 #include "mounts.h"
 #include "tree.h"
@@ -306,7 +307,31 @@ static int to_disk(const char *state_dir, struct image *img, struct cella_error 
         img->root = NULL;
         return fail(err, -ENOMEM, "out of memory");
     }
-    return kernel_for_image(state_dir, img, err);
+    return 0;
+}
+
+static int no_disk(const char *name, struct cella_error *err)
+{
+    if (strcmp(name, "host"))
+        return 0;
+    return fail(err, -ENOTSUP,
+                "image host: this backend boots a disk, and the programs of this host are not made "
+                "into one; \"cella image build base\" makes an image, --image base takes it");
+}
+
+int image_disk(const char *state_dir, const char *name, char **ret_path, struct cella_error *err)
+{
+    struct image img = {.name = strdup(name)};
+    int r = img.name ? no_disk(name, err) : fail(err, -ENOMEM, "out of memory");
+
+    if (r == 0)
+        r = resolve_tree(state_dir, name, &img, err);
+    if (r == 0)
+        r = to_disk(state_dir, &img, err);
+    if (r == 0)
+        *ret_path = steal_ptr(&img.root);
+    image_fini(&img);
+    return r;
 }
 
 int image_resolve(const char *state_dir, const char *name, uint32_t root_need, struct image *ret,
@@ -317,15 +342,13 @@ int image_resolve(const char *state_dir, const char *name, uint32_t root_need, s
 
     if (!img.name)
         return fail(err, -ENOMEM, "out of memory");
-    if (root_need == CELLA_ROOT_IMAGE && !strcmp(name, "host"))
-        r = fail(
-            err, -ENOTSUP,
-            "image host: this backend boots a disk, and the programs of this host are not made "
-            "into one; \"cella image build base\" makes an image, --image base takes it");
-    else
+    r = root_need == CELLA_ROOT_IMAGE ? no_disk(name, err) : 0;
+    if (r == 0)
         r = resolve_tree(state_dir, name, &img, err);
     if (r == 0 && root_need == CELLA_ROOT_IMAGE) {
         r = to_disk(state_dir, &img, err);
+        if (r == 0)
+            r = kernel_for_image(state_dir, &img, err);
         if (r < 0)
             fail_wrap(err, "image %s", name);
     }

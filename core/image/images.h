@@ -44,6 +44,8 @@ int image_remove(const char *state_dir, const char *name, const struct image_ref
                  struct cella_error *err);
 /* Reads all of it again; -EBADMSG when it is not what was recorded. */
 int image_verify(const char *state_dir, const char *name, struct cella_error *err);
+/* Makes the disk now, which the first cell on a backend with a machine would; its path, malloc. */
+int image_disk(const char *state_dir, const char *name, char **ret_path, struct cella_error *err);
 /* Removes what has no name and no user. Returns how many. */
 int image_collect(const char *state_dir, int dry_run, const struct image_refs *refs,
                   void (*found)(void *ctx, const char *what), void *ctx, struct cella_error *err);

@@ -18,7 +18,7 @@
 #include "image.h"
 #include "run.h"
 
-#define KERNEL_META "linux-image-6.12-cloud-amd64"
+#define KERNEL_META "linux-image-6.12-amd64"
 
 /* Debian's kernel package by apt, its signature checks on. `package` NULL: KERNEL_META. */
 int kernel_fetch(const char *state_dir, const char *package, run_line *line, void *ctx,

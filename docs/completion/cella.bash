@@ -64,8 +64,8 @@ _cella() {
     cp) mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells | sed 's/$/:/')" -f -- "$cur") ;;
     image)
         case $COMP_CWORD:$prev in
-        2:*) mapfile -t COMPREPLY < <(compgen -W "ls build import rm verify gc kernel" -- "$cur") ;;
-        3:rm | 3:verify | 3:build | 3:import) mapfile -t COMPREPLY < <(compgen -W "$(_cella_images)" -- "$cur") ;;
+        2:*) mapfile -t COMPREPLY < <(compgen -W "ls build import rm verify disk gc kernel" -- "$cur") ;;
+        3:rm | 3:verify | 3:disk | 3:build | 3:import) mapfile -t COMPREPLY < <(compgen -W "$(_cella_images)" -- "$cur") ;;
         3:kernel) mapfile -t COMPREPLY < <(compgen -W "ls fetch rm" -- "$cur") ;;
         4:*) mapfile -t COMPREPLY < <(compgen -W "dir: tar:" -f -- "$cur") ;;
         esac ;;

@@ -8,6 +8,7 @@ test leaves behind is then seen, whatever else the machine does, and nothing sur
     CELLA_TEST_BACKENDS=container,microvm   run everything once per backend (default: container)
     CELLA_TEST_SHARD=I/N                    only every N-th test, from the I-th on (default: 0/1)
     CELLA_BUILD=DIR                         the build directory (default: build)
+    CELLA_TEST_CACHE=DIR                    image and kernel for guests (default: test-cache in the build directory)
 """
 import os
 import pathlib
@@ -20,6 +21,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
+from harness import guests  # noqa: E402
 from harness import internet as internet_module  # noqa: E402
 from harness import residue  # noqa: E402
 from harness.cella import ROOT, Cella  # noqa: E402
@@ -41,6 +43,12 @@ status=$?
 exit $status"""
 
 
+def _wants_guests(config):
+    paths = [arg for arg in config.invocation_params.args if "test_" in str(arg)]
+    whole = not paths and "quick" not in str(config.option.markexpr)
+    return guests.MACHINES.intersection(BACKENDS) or whole or any("test_image" in str(arg) for arg in paths)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
     """Starts the same pytest again inside the namespaces, and passes its status on."""
@@ -50,7 +58,8 @@ def pytest_cmdline_main(config):
     capture.suspend_global_capture(in_=True)
     command = ["unshare", "--mount", "--pid", "--net", "--ipc", "--fork", "--mount-proc", "--kill-child",
                "sh", "-c", _ENTER, "sh", str(ROOT), str(BUILD), os.getcwd(), sys.executable, "-m", "pytest", *config.invocation_params.args]
-    return subprocess.call(command, env=dict(os.environ, **{_INSIDE: "1"}))
+    trouble = guests.prepare(BUILD) if _wants_guests(config) else "this run was not to need it"
+    return subprocess.call(command, env=dict(os.environ, **{_INSIDE: trouble or "1"}))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -80,17 +89,27 @@ def backend(request):
 
 
 @pytest.fixture(scope="session")
+def guest_cache():
+    """The state directory that holds the image `base` and a guest kernel, to be copied or lent and not worked in."""
+    assert os.environ[_INSIDE] == "1", f"image and kernel for guests: {os.environ[_INSIDE]}"
+    return guests.cache(BUILD) / "state"
+
+
+@pytest.fixture(scope="session")
 def restarting(backend):
     """Classes of which the default starts a dead gate again."""
     return {"default": {"floor": "process", "backends": [backend], "policy": "deny", "on_gate_death": "restart"}}
 
 
 @pytest.fixture(scope="session")
-def session_cella(backend, internet, tmp_path_factory):
+def session_cella(backend, internet, tmp_path_factory, request):
     """One state directory per backend, in memory, warmed by a first run (key pair, directories)."""
     tmp_path_factory.getbasetemp()  # now, so that it is no residue of the first test that uses it
     work = pathlib.Path(tempfile.mkdtemp(prefix="cella-it-", dir="/dev/shm"))
     program = Cella(BUILD, work, backend, internet.uplink)
+    if backend in guests.MACHINES:
+        request.getfixturevalue("guest_cache")
+        guests.lend(BUILD, program.state)
     program.run("--", "true").ok()
     yield program
     shutil.rmtree(work)

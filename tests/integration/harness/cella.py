@@ -12,6 +12,7 @@ import subprocess
 import time
 
 from . import PATIENCE
+from .guests import MACHINES
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PROBES = ROOT / "tests" / "integration" / "probes"
@@ -79,10 +80,11 @@ class Cella:
 
     def config(self, **changes):
         """The config of the tests as an object. Each keyword replaces a top-level member."""
+        class_ = {"floor": "process", "backends": [self.backend], "policy": "deny"}
+        if self.backend in MACHINES:
+            class_["image"] = "base"
         base = {"version": 1, "state_dir": str(self.state),
-                "classes": {"default": {"floor": "process", "backends": [self.backend], "policy": "deny"},
-                            "lenient": {"floor": "process", "backends": [self.backend], "policy": "deny",
-                                        "best_effort": True}},
+                "classes": {"default": class_, "lenient": dict(class_, best_effort=True)},
                 "audit": [{"sink": "audit-jsonl", "path": str(self.state / "audit"), "overflow": "fail-closed"}]}
         if self.uplink:
             base["uplink"] = f"/run/netns/{self.uplink}"

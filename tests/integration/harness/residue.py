@@ -16,7 +16,7 @@ from . import PATIENCE
 
 _NFT_NEWGEN, _NFT_GETGEN = 10 << 8 | 15, 10 << 8 | 16  # NFNL_SUBSYS_NFTABLES, and its messages
 _REQUEST, _NETFILTER = 1, 12  # NLM_F_REQUEST, NETLINK_NETFILTER
-_NOT_RESIDUE = {"audit", "images", "cells", "names", "slots"}
+_NOT_RESIDUE = {"audit", "images", "kernels", "cells", "names", "slots"}
 
 
 def _read(path, mode="r"):

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cella authors
+"""Images: names, disks, who keeps them, and the kernels of guests."""
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from harness.cella import PROBES
+
+# Of every cell its own, whatever its image holds there.
+OWN = ["/proc", "/sys", "/dev", "/run", "/tmp", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/machine-id", "/lost+found"]
+
+
+@pytest.fixture
+def fresh(cella, tmp_path):
+    """The program with a state directory of its own."""
+    with cella.configured(state_dir=str(tmp_path / "state"), audit=None):
+        yield tmp_path / "state"
+
+
+@pytest.fixture
+def small(tmp_path):
+    """An archive with one static program under a few names, and a file."""
+    root = tmp_path / "small"
+    for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "run"):
+        (root / name).mkdir(parents=True)
+    shutil.copy("/usr/bin/busybox", root / "bin" / "busybox")
+    for name in ("sh", "cat", "true", "sleep", "stat"):
+        (root / "bin" / name).symlink_to("busybox")
+    (root / "etc" / "mark").write_text("small\n")
+    os.chown(root / "etc" / "mark", 12, 34)
+    archive = tmp_path / "small.tar"
+    subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
+    shutil.rmtree(root)
+    return archive
+
+
+def names(cella):
+    return {row["name"]: row for row in cella("image", "ls", "--json").ok().json()}
+
+
+def entries(state, kind="images"):
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(name for name in os.listdir(state / kind) if name not in (".lock", "names"))
+    return []
+
+
+def host_tree(root):
+    out = subprocess.run([sys.executable, str(PROBES / "tree.py"), str(root), *OWN], check=True, stdout=subprocess.PIPE).stdout
+    return json.loads(out)
+
+
+@contextlib.contextmanager
+def mounted(disk, at):
+    at.mkdir()
+    subprocess.run(["mount", "-t", "erofs", "-o", "ro,loop", str(disk), str(at)], check=True)
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", str(at)], check=True)
+
+
+def test_import_names_an_archive(cella, small, fresh):
+    made = cella("image", "import", "tiny", f"tar:{small}").ok().text.split()
+    assert made[0] == "tiny" and made[1].startswith("sha256:")
+    row = names(cella)["tiny"]
+    assert row["digest"] == made[1] and row["entries"] > 10 and row["bytes"] > 100000 and row["disk"] > 0
+    assert "tiny" in cella("image", "ls").ok().text
+    cella("image", "rm", "tiny").ok()
+    assert not names(cella) and entries(fresh) == []
+
+
+def test_a_cell_runs_on_a_name(cella, small):
+    cella("image", "import", "test-tiny", f"tar:{small}").ok()
+    try:
+        with cella.cell("--image", "test-tiny") as cell:
+            assert cella("exec", cell, "--", "cat", "/etc/mark").ok().text == "small"
+            assert cella("exec", cell, "--", "stat", "-c", "%u:%g", "/etc/mark").ok().text == "12:34"
+            assert cella.inspect(cell)["digest"] == names(cella)["test-tiny"]["digest"]
+            assert names(cella)["test-tiny"]["used_by"] == f"cell {cell}"
+            cella("image", "rm", "test-tiny").one_line(125, cell)  # it says who keeps it
+            assert cella("exec", cell, "--", "cat", "/etc/mark").ok().text == "small"
+    finally:
+        cella("image", "rm", "test-tiny").ok()
+    cella.run("--image", "test-tiny", "--", "true").one_line(125, "test-tiny", "cella image ls")
+
+
+def test_a_directory_is_copied(cella, fresh, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "file").write_text("one")
+    digest = cella("image", "import", "copy", f"dir:{source}").ok().text
+    (source / "file").write_text("two")
+    root = fresh / "images" / digest.split(":")[1] / "root"
+    assert (root / "file").read_text() == "one"
+    assert cella("image", "import", "copy", f"dir:{source}").ok().text != digest
+    assert len(entries(fresh)) == 2  # the old one has no name any more
+    assert cella("image", "gc", "--check").status == 1
+    cella("image", "gc").ok()
+    assert len(entries(fresh)) == 1 and not root.exists()
+    assert cella("image", "gc", "--check").ok().text == ""
+    cella("image", "import", "etc", "dir:/proc").one_line(125, "dir:/proc")
+
+
+def test_bad_names_are_refused(cella, fresh, small):
+    for name in ("host", "Upper", "../x", "a/b", "x" * 64, "dir-0", ".x"):
+        cella("image", "import", name, f"tar:{small}").one_line(125, "cannot name")
+    cella("image", "import", "x", "small.tar").one_line(125, "tar:FILE or dir:PATH")
+    cella("image", "rm", "nobody").one_line(125, "nobody", "image ls")
+    cella("image", "verify", "nobody").one_line(125, "nobody")
+    cella("image", "frobnicate").one_line(125, "frobnicate", "build")
+    cella("image", "rm").one_line(125, "cella image rm")
+    assert entries(fresh) == []
+
+
+def test_the_disk_holds_the_tree(cella, fresh, small, tmp_path):
+    digest = cella("image", "import", "tiny", f"tar:{small}").ok().text.split(":")[1]
+    disk = pathlib.Path(cella("image", "disk", "tiny").ok().text)
+    assert disk == fresh / "images" / digest / "root.erofs"
+    with mounted(disk, tmp_path / "mnt") as at:
+        tree = host_tree(at)
+    assert tree == host_tree(disk.parent / "root")
+    assert tree["/etc/mark"][1:4] == [0o644, 12, 34] and tree["/bin/sh"][5] == "busybox"
+    cella("image", "verify", "tiny").ok()
+    with disk.open("r+b") as handle:  # an edit that keeps size and, with luck, is not looked for
+        stat = os.stat(disk)
+        handle.seek(4096)
+        byte = handle.read(1)
+        handle.seek(4096)
+        handle.write(bytes([byte[0] ^ 1]))
+    os.utime(disk, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    cella("image", "verify", "tiny").one_line(125, "tiny", "root.erofs", "recorded")
+
+
+def test_an_edited_tree_is_noticed(cella, fresh, small):
+    digest = cella("image", "import", "tiny", f"tar:{small}").ok().text.split(":")[1]
+    cella("image", "verify", "tiny").ok()
+    (fresh / "images" / digest / "root" / "etc" / "mark").write_text("other\n")
+    cella("image", "verify", "tiny").one_line(125, "tiny", "tree")
+
+
+def test_the_built_image_is_one_tree_everywhere(cella, guest_cache, tmp_path):
+    """Built by cella image build (harness/guests.py): the directory, the disk and what a cell sees of it are the same."""
+    key = json.loads((guest_cache / "images" / "names" / "base").read_text())["key"]
+    artefact = guest_cache / "images" / key
+    tree = host_tree(artefact / "root")
+    assert len(tree) > 3000 and "/usr/bin/python3" in tree
+    assert not [path for path, row in tree.items() if row[1] & 0o6000 and row[0] != 0o040000]  # no setuid programs
+    with mounted(artefact / "root.erofs", tmp_path / "mnt") as at:
+        assert host_tree(at) == tree
+    source = (PROBES / "tree.py").read_text()
+    image = ["--image", f"dir:{artefact / 'root'}"] if cella.backend == "container" else ["--image", "base"]
+    seen = cella.python(source, "/", *OWN, flags=image, timeout=120).ok().json()
+    different = {path: (tree.get(path), seen.get(path)) for path in tree.keys() | seen.keys() if tree.get(path) != seen.get(path)}
+    assert not different, dict(list(different.items())[:10])
+
+
+def test_a_build_without_its_mirror_leaves_nothing(cella, fresh):
+    result = cella("image", "build", "base", "--mirror", "http://127.0.0.1:9/debian", timeout=120)
+    result.one_line(125, "image build base", "mmdebstrap")
+    assert entries(fresh) == [] and not names(cella)
+    cella("image", "build", "base", "--packages", "python3,-o").one_line(125, "-o")
+    cella("image", "build", "base", "--suite", "../x").one_line(125, "--suite")
+    cella("image", "build", "base", "--mirror", "file:/etc").one_line(125, "--mirror")
+
+
+def test_bad_kernels_are_refused(cella, fresh, tmp_path):
+    (tmp_path / "x.deb").write_text("no package")
+    (tmp_path / "vmlinuz").write_bytes(b"\0" * 4096)
+    cella("image", "kernel", "fetch", "--from", tmp_path / "x.deb").one_line(125, "x.deb", "dpkg-deb")
+    cella("image", "kernel", "fetch", "--file", tmp_path / "vmlinuz").one_line(125, "vmlinuz", "bzImage")
+    cella("image", "kernel", "fetch", "--from", tmp_path / "none.deb").one_line(125, "none.deb", "No such file")
+    cella("image", "kernel", "fetch", "--package", "bash").one_line(125, "linux-image-")
+    cella("image", "kernel", "fetch", "--from", "a", "--file", "b").one_line(125, "one of")
+    cella("image", "kernel", "rm", "6.1.0").one_line(125, "6.1.0")
+    assert entries(fresh, "kernels") == []
+
+
+def test_a_kernel_from_a_file(cella, fresh, guest_cache):
+    found = [row for row in cella_kernels(cella, guest_cache) if row["default"]]
+    vmlinuz = guest_cache / "kernels" / found[0]["version"] / "vmlinuz"
+    version = cella("image", "kernel", "fetch", "--file", vmlinuz).ok().text
+    assert version == found[0]["version"]
+    rows = cella("image", "kernel", "ls", "--json").ok().json()
+    assert [row["version"] for row in rows] == [version] and rows[0]["default"] and rows[0]["bytes"] == vmlinuz.stat().st_size
+    assert version in cella("image", "kernel", "ls").ok().text
+    cella("image", "kernel", "rm", version).ok()
+    assert cella("image", "kernel", "ls", "--json").ok().json() == [] and entries(fresh, "kernels") == []
+
+
+def cella_kernels(cella, state):
+    with cella.configured(state_dir=str(state), audit=None):
+        return cella("image", "kernel", "ls", "--json").ok().json()
