@@ -142,7 +142,8 @@ static void test_proc_and_sys(void **state)
 {
     (void)state;
     assert_int_equal(ask("get /proc/keys"), 0);
-    assert_int_equal(ask("get /proc/timer_list"), -EACCES); /* of the host's root: it needs no mask */
+    assert_int_equal(ask("get /proc/timer_list"),
+                     -EACCES); /* of the host's root: it needs no mask */
     assert_int_equal(ask("get /proc/interrupts"), 0);
     assert_int_equal(ask("list /sys/firmware"), 0);
     assert_int_equal(ask("list /sys/module"), 0);
