@@ -35,7 +35,7 @@
 #define PIDS_HEADROOM 4u /* the agent and its helpers do not count, as in a container */
 
 struct identity {
-    uint64_t epoch_ns, generation;
+    uint64_t epoch_ns, heard_ns, generation; /* heard: monotonic, when the request came */
     const uint8_t *entropy;
     uint32_t entropy_len;
     char hostname[65];
@@ -72,6 +72,7 @@ _Noreturn void power_off(void);
 
 /* ---- request.c ---- */
 int identity_parse(uint8_t *payload, size_t len, struct identity *ret);
+int clock_parse(uint8_t *payload, size_t len, struct identity *ret);
 int boot_parse(uint8_t *payload, size_t len, struct boot *ret);
 /* "192.0.2.1" to network order; the rest of the text behind it. */
 int parse_ipv4(const char *s, uint32_t *ret, const char **ret_rest);
@@ -110,7 +111,8 @@ int cpus_online(uint32_t n);
 #define STATE "/state"
 int state_make(void);
 int identity_apply(const struct identity *id);
-int shown_write(const char *name, uint64_t offset, const uint8_t *p, size_t n);
+int clock_apply(const struct identity *id); /* clock and entropy alone */
+int shown_write(const char *name, uint64_t offset, uint64_t size, const uint8_t *p, size_t n);
 
 /* ---- net.c ---- */
 int net_apply(const struct identity *id);

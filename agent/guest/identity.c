@@ -9,7 +9,6 @@
  * them. Order: entropy first, so that nothing later is drawn from a state that another guest has,
  * too; the network last, when everything else is this guest's own. Threads: one.
  */
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <time.h>
 
@@ -38,7 +37,8 @@ static int entropy_add(const struct identity *id)
 
 static int clock_set(const struct identity *id)
 {
-    struct timespec ts = {(time_t)(id->epoch_ns / NSEC), (long)(id->epoch_ns % NSEC)};
+    uint64_t now = id->epoch_ns + (now_ns() - id->heard_ns); /* mounting may come between */
+    struct timespec ts = {(time_t)(now / NSEC), (long)(now % NSEC)};
 
     return clock_settime(CLOCK_REALTIME, &ts) < 0 ? blame(errno, "cannot set the clock", NULL) : 0;
 }
@@ -141,31 +141,36 @@ int state_make(void)
     return 0;
 }
 
-int identity_apply(const struct identity *id)
+int clock_apply(const struct identity *id)
 {
     int r = entropy_add(id);
 
-    if (r == 0)
-        r = clock_set(id);
+    return r == 0 ? clock_set(id) : r;
+}
+
+int identity_apply(const struct identity *id)
+{
+    int r = clock_apply(id);
+
     if (r == 0)
         r = names_set(id);
     return r == 0 ? net_apply(id) : r;
 }
 
-int shown_write(const char *name, uint64_t offset, const uint8_t *p, size_t n)
+/* In place: a mount over a file of the image shows this file, whatever takes its name later. */
+int shown_write(const char *name, uint64_t offset, uint64_t size, const uint8_t *p, size_t n)
 {
-    char path[128] = SHOWN_DIR, part[128] = SHOWN_DIR ".";
+    char path[128] = SHOWN_DIR;
     int fd, e = 0;
 
     text_add(path, sizeof(path), name);
-    text_add(part, sizeof(part), name);
-    if (offset > CELLA_GUEST_SHOWN_BYTES || n > CELLA_GUEST_SHOWN_CHUNK)
+    if (offset > CELLA_GUEST_SHOWN_BYTES || size > CELLA_GUEST_SHOWN_BYTES ||
+        n > CELLA_GUEST_SHOWN_CHUNK || offset + n > size)
         return blame(EFBIG, "too long for /run/cella:", name);
-    fd = open(offset ? path : part, O_WRONLY | (offset ? 0 : O_CREAT | O_TRUNC) | O_CLOEXEC, 0444);
+    fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0444);
     if (fd < 0)
         return blame(errno, "cannot open", name);
-    if (pwrite(fd, p, n, (off_t)offset) != (ssize_t)n || ftruncate(fd, (off_t)(offset + n)) < 0 ||
-        (!offset && rename(part, path) < 0))
+    if (pwrite(fd, p, n, (off_t)offset) != (ssize_t)n || ftruncate(fd, (off_t)size) < 0)
         e = errno ? errno : EIO;
     close(fd);
     return e ? blame(e, "cannot write", name) : 0;

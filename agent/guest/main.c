@@ -142,6 +142,15 @@ static int op_settle(uint8_t *payload, size_t len, struct fields *out)
     return r;
 }
 
+static int op_clock(uint8_t *payload, size_t len, struct fields *out)
+{
+    struct identity id;
+    int r = clock_parse(payload, len, &id);
+
+    (void)out;
+    return r == 0 ? clock_apply(&id) : r;
+}
+
 static int op_usage(uint8_t *payload, size_t len, struct fields *out)
 {
     (void)payload;
@@ -170,7 +179,7 @@ static int op_show(uint8_t *payload, size_t len, struct fields *out)
 {
     const uint8_t *content = NULL, *name = NULL;
     size_t pos = 0, n = 0, name_len = 0;
-    uint64_t offset = 0;
+    uint64_t offset = 0, size;
     char text[64] = "";
     struct field f;
 
@@ -188,7 +197,9 @@ static int op_show(uint8_t *payload, size_t len, struct fields *out)
         get_u64(payload, len, CELLA_TAG_OFFSET, &offset) < 0)
         return blame(EINVAL, "SHOW needs NAME, OFFSET and CONTENT", NULL);
     memcpy(text, name, name_len);
-    return shown_write(text, offset, content, n);
+    if (get_u64(payload, len, CELLA_TAG_SIZE, &size) < 0)
+        size = offset + n;
+    return shown_write(text, offset, size, content, n);
 }
 
 static int op_poweroff(uint8_t *payload, size_t len, struct fields *out)
@@ -225,10 +236,11 @@ static const struct {
     uint32_t op;
     int needs_agent;
     int (*run)(uint8_t *payload, size_t len, struct fields *out);
-} ops[] = {{CELLA_GUEST_BOOT, 0, op_boot},     {CELLA_GUEST_FREEZE, 1, op_freeze},
-           {CELLA_GUEST_SETTLE, 1, op_settle}, {CELLA_GUEST_THAW, 1, op_thaw},
-           {CELLA_GUEST_USAGE, 1, op_usage},   {CELLA_GUEST_RESIZE, 1, op_resize},
-           {CELLA_GUEST_SHOW, 0, op_show},     {CELLA_GUEST_POWEROFF, 0, op_poweroff}};
+} ops[] = {{CELLA_GUEST_BOOT, 0, op_boot},        {CELLA_GUEST_FREEZE, 1, op_freeze},
+           {CELLA_GUEST_SETTLE, 1, op_settle},    {CELLA_GUEST_THAW, 1, op_thaw},
+           {CELLA_GUEST_USAGE, 1, op_usage},      {CELLA_GUEST_RESIZE, 1, op_resize},
+           {CELLA_GUEST_SHOW, 0, op_show},        {CELLA_GUEST_CLOCK, 1, op_clock},
+           {CELLA_GUEST_POWEROFF, 0, op_poweroff}};
 
 static int op_run(uint32_t op, uint8_t *payload, size_t len, struct fields *out)
 {

@@ -98,6 +98,7 @@ static int identity_field(const struct field *f, struct identity *id)
     switch (f->tag) {
     case CELLA_TAG_EPOCH_NS:
         id->epoch_ns = num(f);
+        id->heard_ns = now_ns();
         return f->len == 8 ? 0 : -EINVAL;
     case CELLA_TAG_GENERATION:
         id->generation = num(f);
@@ -136,7 +137,7 @@ static int identity_whole(struct identity *id)
     return 0;
 }
 
-int identity_parse(uint8_t *payload, size_t len, struct identity *ret)
+static int fields_parse(uint8_t *payload, size_t len, struct identity *ret)
 {
     size_t pos = 0;
     struct field f;
@@ -145,9 +146,25 @@ int identity_parse(uint8_t *payload, size_t len, struct identity *ret)
     *ret = (struct identity){0};
     while ((r = field_next(payload, len, &pos, &f)) > 0)
         if (f.tag != CELLA_TAG_OP && identity_field(&f, ret) < 0)
-            return blame(EINVAL, "a field of SETTLE is not valid", NULL);
+            return blame(EINVAL, "a field of the identity is not valid", NULL);
+    return r < 0 ? blame(EBADMSG, "malformed request", NULL) : 0;
+}
+
+int clock_parse(uint8_t *payload, size_t len, struct identity *ret)
+{
+    int r = fields_parse(payload, len, ret);
+
+    if (r == 0 && (!ret->epoch_ns || !ret->entropy))
+        r = blame(EINVAL, "CLOCK needs EPOCH_NS and ENTROPY", NULL);
+    return r;
+}
+
+int identity_parse(uint8_t *payload, size_t len, struct identity *ret)
+{
+    int r = fields_parse(payload, len, ret);
+
     if (r < 0)
-        return blame(EBADMSG, "malformed SETTLE", NULL);
+        return r;
     if (!ret->has_nonce)
         return blame(EINVAL, "SETTLE needs NONCE", NULL);
     return identity_whole(ret);

@@ -162,6 +162,20 @@ static int etc_mounts(struct warden *w, struct mount_list *l, struct etc_paths *
     return r;
 }
 
+/* A guest gets only the user's mounts from its backend; init makes the others of what it is told. */
+static int guest_mounts(struct warden *w, struct mount_list *l, struct cella_error *err)
+{
+    struct cella_mount shown[SHOWN_MOUNTS_MAX + 1];
+    uint32_t n_shown = 0;
+    int r = l->n ? fail(err, -ENOTSUP, "image %s: it is made of mounts, which a guest cannot have",
+                        w->image.name)
+                 : shown_mounts(w, shown, &n_shown, err);
+
+    if (r == 0)
+        r = user_mounts(w, l, err);
+    return r == 0 ? machine_prepare(w, cell_hostname(w), shown, n_shown, l->v, l->n, err) : r;
+}
+
 int create_cell(struct warden *w, struct cella_error *err)
 {
     struct cella_limits limits = {.hdr = CELLA_HDR_INIT(struct cella_limits, CELLA_KIND_LIMITS),
@@ -195,12 +209,17 @@ int create_cell(struct warden *w, struct cella_error *err)
         mounts.v[mounts.n] = w->image.mounts[mounts.n];
         mounts.n++;
     }
-    if (r == 0)
-        r = etc_mounts(w, &mounts, &etc, err);
-    if (r == 0)
-        r = shown_mounts(w, mounts.v, &mounts.n, err);
-    if (r == 0)
-        r = user_mounts(w, &mounts, err);
+    if (w->probe.probe.root_need == CELLA_ROOT_IMAGE) {
+        if (r == 0)
+            r = guest_mounts(w, &mounts, err);
+    } else {
+        if (r == 0)
+            r = etc_mounts(w, &mounts, &etc, err);
+        if (r == 0)
+            r = shown_mounts(w, mounts.v, &mounts.n, err);
+        if (r == 0)
+            r = user_mounts(w, &mounts, err);
+    }
     if (r < 0) {
         mount_list_fini(&mounts);
         return r;
@@ -210,6 +229,7 @@ int create_cell(struct warden *w, struct cella_error *err)
     spec.scratch = scratch;
     spec.own_tap_fd = w->attached.own_tap_fd;
     w->attached.own_tap_fd = -1;
+    memcpy(spec.mac, w->attached.mac, sizeof(spec.mac));
     spec.borrow_agent_fd = w->agent_fd;
     spec.mounts = mounts.v;
     spec.n_mounts = mounts.n;
@@ -240,6 +260,8 @@ void create_cell_undo(struct warden *w)
 
     if (w->backend.self && w->backend.state != BACKEND_STOPPED)
         backend_stop(&w->backend, CELLA_STOP_KILL, 0, errbuf_init(&eb));
+    if (w->machine)
+        machine_free(w);
     if (w->backend.self)
         backend_destroy(&w->backend);
     if (w->agent_fd >= 0)

@@ -76,7 +76,7 @@ int denials_open(struct denials *d, int borrow_dir)
             close(dir);
         return fd;
     }
-    *d = (struct denials){dir, fd, 0};
+    *d = (struct denials){dir, fd, 0, 0};
     return 0;
 }
 
@@ -114,6 +114,7 @@ static int halve(struct denials *d)
     close(d->fd);
     d->fd = steal_fd(&fd);
     d->bytes = keep;
+    d->halved++;
     return 0;
 }
 

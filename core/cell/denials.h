@@ -15,6 +15,7 @@
 struct denials {
     int dir, fd; /* -1, -1 = off */
     size_t bytes;
+    unsigned halved; /* how often another file has taken the name */
 };
 
 /* Begins with an empty file in `borrow_dir`. 0 or -errno. */

@@ -71,6 +71,8 @@ static json_t *final_usage(struct warden *w, struct cella_stats *stats)
     struct errbuf eb;
 
     memset(stats, 0, sizeof(*stats));
+    if (w->machine)
+        machine_refresh(w);
     if (w->backend.self && backend_stop(&w->backend, CELLA_STOP_KILL, 0, errbuf_init(&eb)) < 0)
         warden_log(w, CELLA_LOG_ERROR, "end", "stop: %s", eb.text);
     if (limits_sample(w, stats) < 0)

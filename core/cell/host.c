@@ -76,8 +76,11 @@ static int host_emit(void *ctx, const struct cella_event *event)
     if (!w->audit)
         return -ENOTCONN;
     r = warden_audited(w, audit_event(w->audit, event, NULL));
-    if (r == 0 && h == &w->enforcer_host && !strcmp(event->kind, "net.deny"))
+    if (r == 0 && h == &w->enforcer_host && !strcmp(event->kind, "net.deny")) {
         denials_add(&w->denials, event, wall_ns());
+        if (w->machine)
+            machine_denials(w);
+    }
     return r;
 }
 

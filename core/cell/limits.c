@@ -9,7 +9,7 @@
 
 #define SAMPLE_NS 1000000000ull
 
-int limits_sample(struct warden *w, struct cella_stats *ret)
+static int sample(struct warden *w, struct cella_stats *ret)
 {
     const struct {
         uint32_t bit;
@@ -25,6 +25,8 @@ int limits_sample(struct warden *w, struct cella_stats *ret)
     r = w->backend.self ? backend_stats(&w->backend, ret, errbuf_init(&eb)) : -ENOENT;
     if (r < 0)
         return r;
+    if (w->machine)
+        machine_merge(w, ret);
     ret->limit_hit |= w->limits_told; /* once hit, always said */
     for (i = 0; i < ARRAY_LEN(kinds); i++)
         if (ret->limit_hit & ~w->limits_told & kinds[i].bit)
@@ -34,14 +36,23 @@ int limits_sample(struct warden *w, struct cella_stats *ret)
     return 0;
 }
 
+int limits_sample(struct warden *w, struct cella_stats *ret)
+{
+    if (w->machine)
+        machine_refresh(w);
+    return sample(w, ret);
+}
+
 static void sample_due(void *data)
 {
     struct warden *w = data;
     struct cella_stats stats;
 
     w->poll_timer = loop_timer(w->loop, SAMPLE_NS, sample_due, w);
+    if (w->machine)
+        machine_poll(w);
     if (w->state == W_RUNNING)
-        limits_sample(w, &stats);
+        sample(w, &stats);
 }
 
 static void wall_due(void *data)

@@ -63,6 +63,16 @@ static void link_closed(void *ctx, int code, const char *why)
 
 static const struct link_events link_events = {link_hello, link_closed};
 
+int cell_link(struct warden *w, int own_fd, struct cella_error *err)
+{
+    int r = link_new(w->loop, own_fd, &link_events, w, &w->link);
+
+    if (r < 0)
+        return fail(err, r, "link to the agent: %s", strerror(-r));
+    w->hello_timer = loop_timer(w->loop, HELLO_TIMEOUT_NS, hello_late, w);
+    return 0;
+}
+
 int cell_start(struct warden *w, struct cella_error *err)
 {
     int fd, r;
@@ -70,13 +80,10 @@ int cell_start(struct warden *w, struct cella_error *err)
     if (w->state != W_CREATED)
         return fail(err, -EPROTO, "start: the cell has been started before; a cell runs once");
     r = backend_start(&w->backend, &w->started, err);
-    if (r == 0)
-        r = backend_connect(&w->backend, 0, &fd, err);
-    if (r == 0) {
-        r = link_new(w->loop, fd, &link_events, w, &w->link);
-        if (r < 0)
-            fail(err, r, "link to the agent: %s", strerror(-r));
-    }
+    if (r == 0 && w->machine)
+        r = machine_start(w, err);
+    else if (r == 0 && (r = backend_connect(&w->backend, 0, &fd, err)) == 0)
+        r = cell_link(w, fd, err);
     if (r < 0) {
         cell_end(w, "backend", "%s", err && err->msg ? err->msg : "start failed");
         return r;
@@ -84,7 +91,6 @@ int cell_start(struct warden *w, struct cella_error *err)
     w->state = W_STARTING;
     json_object_set_new(w->cell, "init_pid", json_integer((json_int_t)w->started.host_pid));
     loop_watch(w->loop, w->started.borrow_exit_fd, CELLA_FD_IN, cell_exited, w);
-    w->hello_timer = loop_timer(w->loop, HELLO_TIMEOUT_NS, hello_late, w);
     return 0;
 }
 
@@ -95,7 +101,11 @@ int cell_pause(struct warden *w, int on, struct cella_error *err)
     if (w->state != (on ? W_RUNNING : W_PAUSED))
         return fail(err, -EPROTO, "%s: the cell is not %s", on ? "pause" : "resume",
                     on ? "running" : "paused");
+    if (w->machine && on)
+        machine_pause(w, 1);
     r = on ? backend_pause(&w->backend, err) : backend_resume(&w->backend, err);
+    if (w->machine && (on ? r < 0 : r == 0))
+        machine_pause(w, 0);
     if (r < 0)
         return r;
     w->state = on ? W_PAUSED : W_RUNNING;

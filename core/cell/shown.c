@@ -148,6 +148,7 @@ int shown_trust(struct warden *w, const struct cella_span *ca, struct cella_erro
 {
     unsigned char digest[sizeof(w->trust_digest)];
     auto_close int dir = -1;
+    int r;
 
     if (!ca->len)
         return 0;
@@ -157,7 +158,10 @@ int shown_trust(struct warden *w, const struct cella_span *ca, struct cella_erro
     dir = openat(w->dir.dirfd, SHOWN_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
         return fail(err, -errno, "%s: %s", w->shown_source, strerror(errno));
-    return ca_wire(w, dir, ca, NULL, NULL, err);
+    r = ca_wire(w, dir, ca, NULL, NULL, err);
+    if (r == 0 && w->machine && (r = machine_shown(w)) < 0)
+        fail(err, r, "showing the guest its certificates: %s", strerror(-r));
+    return r;
 }
 
 int shown_mounts(struct warden *w, struct cella_mount *mounts, uint32_t *n, struct cella_error *err)

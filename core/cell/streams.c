@@ -121,6 +121,8 @@ static void agent_frame(void *ctx, struct link_stream *s, const struct cella_fra
         r->bytes += f->length;
     }
     last = terminal && r->op == CELLA_OP_EXEC && r->peer && r->peer->one_command;
+    if (last && r->warden->machine) /* it can be asked no more, then */
+        machine_refresh(r->warden);
     if (last) /* the cell ends while the rest is written down */
         backend_stop_begin(&r->warden->backend);
     if (terminal) {

@@ -27,6 +27,7 @@
 enum warden_state { W_NEW, W_CREATED, W_STARTING, W_RUNNING, W_PAUSED, W_ENDED };
 
 struct peer;
+struct machine;
 
 /* The create request: borrowed strings point into `root`. */
 struct request {
@@ -122,6 +123,7 @@ struct warden {
     int image_held;
 
     struct link *link;
+    struct machine *machine; /* guest.c; NULL: the backend boots no guest */
     struct peer *peers;
     uint64_t peer_serial;
     int listen_fd;
@@ -236,8 +238,35 @@ int sinks_load(const struct config *c, struct sink_slot **ret_slots, size_t *ret
 
 /* run.c - start, pause, the detached main command */
 int cell_start(struct warden *w, struct cella_error *err);
+/* The stream to the agent, when it is there. Takes fd. */
+int cell_link(struct warden *w, int own_fd, struct cella_error *err);
 int cell_pause(struct warden *w, int on, struct cella_error *err);
 int main_start(struct warden *w, struct cella_error *err);
+
+/* guest.c - a cell that is a machine. The first three are the ways of run.c and create.c; where w->machine is NULL
+   they are not called. */
+/* Before backend_create: takes what shown.c would mount, and what else BOOT tells. Sets w->machine. */
+int machine_prepare(struct warden *w, const char *hostname, const struct cella_mount *shown,
+                    uint32_t n_shown, const struct cella_mount *users, uint32_t n_users,
+                    struct cella_error *err);
+/* After backend_start: the agent's link follows by itself. */
+int machine_start(struct warden *w, struct cella_error *err);
+void machine_free(struct warden *w);
+/* Asks for usage and does not wait / waits a moment. */
+void machine_poll(struct warden *w);
+void machine_refresh(struct warden *w);
+/* What the backend does not know of the inside. */
+void machine_merge(const struct warden *w, struct cella_stats *ret);
+/* Files of /run/cella have changed; or denials have come. */
+int machine_shown(struct warden *w);
+void machine_denials(struct warden *w);
+void machine_pause(struct warden *w, int on);
+/* Around a snapshot; they wait. A machine that does not freeze goes on as if not asked. */
+int machine_freeze(struct warden *w, struct cella_error *err);
+int machine_thaw(struct warden *w, struct cella_error *err);
+/* Before cell_start(): the backend's instance is a copy. It gets an identity of its own with this generation
+   instead of a boot, and the cell runs only when it has confirmed. */
+void machine_is_copy(struct warden *w, uint64_t generation);
 
 /* end.c */
 /* Ends the cell; idempotent, the first reason stays. `fmt` may be NULL. */

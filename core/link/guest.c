@@ -38,6 +38,7 @@ struct guest {
     struct call *calls, **tail; /* the first is under way once HELLO has come */
     uint32_t stream;            /* the last one used */
     int pending;                /* it is under way */
+    int held;
     int hello, dead, busy, freed;
     int timer; /* deadline of the one under way; or the end, when `dead` */
     int code;
@@ -47,7 +48,7 @@ struct guest {
 static const char *op_name(uint32_t op)
 {
     static const char *const names[] = {"BOOT",   "FREEZE",   "SETTLE", "THAW", "USAGE",
-                                        "RESIZE", "POWEROFF", "RESET",  "SHOW"};
+                                        "RESIZE", "POWEROFF", "RESET",  "SHOW", "CLOCK"};
 
     return op >= CELLA_GUEST_BOOT && op - CELLA_GUEST_BOOT < ARRAY_LEN(names)
                ? names[op - CELLA_GUEST_BOOT]
@@ -121,7 +122,7 @@ static void next(struct guest *g)
 {
     struct call *c = g->calls;
 
-    if (!c || !g->hello || g->dead || g->pending)
+    if (!c || !g->hello || g->dead || g->pending || g->held)
         return;
     g->pending = 1;
     if (framer_send(g->framer, CELLA_FRAME_OPEN, 0, ++g->stream, 0, c->fields, c->len) < 0) {
@@ -387,6 +388,34 @@ int guest_call(struct guest *g, uint32_t op, const void *fields, size_t len, uin
         fail(err, r, "guest: %s", w.over ? w.why : g->why);
     leave(g);
     return r;
+}
+
+int guest_turn(struct guest *g, uint64_t ns)
+{
+    uint64_t until = now_ns() + ns, now;
+    int r;
+
+    g->busy++;
+    while (g->calls && !g->dead && !g->held && (now = now_ns()) < until)
+        framer_turn(g->framer, (int)((until - now) / 1000000u) + 1);
+    r = g->calls && !g->dead ? -ETIMEDOUT : 0;
+    leave(g);
+    return r;
+}
+
+void guest_hold(struct guest *g, int on)
+{
+    if (g->held == !!on || g->dead)
+        return;
+    g->held = !!on;
+    if (g->pending && on) {
+        loop_timer_cancel(g->loop, g->timer);
+        g->timer = 0;
+    } else if (g->pending) {
+        g->timer = loop_timer(g->loop, g->calls->ns, on_late, g);
+    }
+    if (!on)
+        next(g);
 }
 
 struct framer *guest_framer(struct guest *g)

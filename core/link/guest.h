@@ -40,6 +40,11 @@ int guest_send(struct guest *g, uint32_t op, const void *fields, size_t len, uin
 int guest_call(struct guest *g, uint32_t op, const void *fields, size_t len, uint64_t ns,
                struct cella_stats *ret, struct cella_error *err);
 
+/* Waits for what was queued, at most `ns`, and ends nothing when it is late. 0, or -ETIMEDOUT. */
+int guest_turn(struct guest *g, uint64_t ns);
+/* While the machine stands still nothing is sent, and no deadline runs. */
+void guest_hold(struct guest *g, int on);
+
 /* From the fields of a RESULT of USAGE, checked: members that are there replace those of ret. */
 void guest_usage(const uint8_t *payload, size_t len, struct cella_stats *ret);
 

@@ -44,8 +44,8 @@ extern "C" {
 
 /* Values of CELLA_TAG_OP on port 1. */
 enum cella_guest_op {
-    /* Identity as in SETTLE, without NONCE; MOUNT* COVER* PIDS? READONLY? : mounts the root, starts
-       the agent */
+    /* Identity as in SETTLE, without NONCE; MOUNT* COVER* PIDS? MEMORY? READONLY? : mounts the
+       root, starts the agent */
     CELLA_GUEST_BOOT = 101,
     /* Stops every process of the workload and the agent (cgroup freezer), writes dirty pages out */
     CELLA_GUEST_FREEZE = 102,
@@ -56,15 +56,17 @@ enum cella_guest_op {
     CELLA_GUEST_THAW = 104,
     /* RESULT: every tag from CPU_USER_NS to LIMIT_HIT that is known */
     CELLA_GUEST_USAGE = 105,
-    /* CPUS? PIDS? : brings processors that the machine has got into use, changes the limit */
+    /* CPUS? PIDS? MEMORY? : brings processors that the machine has got into use, changes limits */
     CELLA_GUEST_RESIZE = 106,
     /* Writes everything out and switches the machine off; no answer */
     CELLA_GUEST_POWEROFF = 107,
     /* NONCE: see above; answered by the nonce's bytes and HELLO instead of a RESULT */
     CELLA_GUEST_RESET = 108,
-    /* NAME OFFSET CONTENT: the bytes of a file of /run/cella from OFFSET on, where it ends then;
-       from 0: a new file that takes the name. The cell sees it read-only. Before BOOT, too */
-    CELLA_GUEST_SHOW = 109
+    /* NAME OFFSET CONTENT SIZE? : bytes of a file of /run/cella, which is SIZE bytes long then, or
+       ends with CONTENT. Written in place; the cell sees it read-only. Before BOOT, too */
+    CELLA_GUEST_SHOW = 109,
+    /* EPOCH_NS ENTROPY: after a pause, the machine is the same but the world has gone on */
+    CELLA_GUEST_CLOCK = 110
 };
 
 /* Limits of SHOW. */
@@ -92,7 +94,7 @@ enum cella_guest_tag {
     CELLA_TAG_COVER = 214,
     CELLA_TAG_OFFSET = 215,  /* u64 */
     CELLA_TAG_CONTENT = 216, /* bytes, at most CELLA_GUEST_SHOWN_CHUNK */
-    /* u64 each, as the members of struct cella_stats */
+    /* u64 each, as the members of struct cella_stats; MEMORY in a request: the workload's limit */
     CELLA_TAG_CPU_USER_NS = 220,
     CELLA_TAG_CPU_SYSTEM_NS = 221,
     CELLA_TAG_MEMORY = 222,
