@@ -222,30 +222,6 @@ static void test_resolved(void **state)
     done();
 }
 
-static void test_dead_resolver(void **state)
-{
-    int conns = world.sinks->conns;
-
-    (void)state;
-    world.resolvers = DEAD_RESOLVER;
-    zone_cell = attach_cell(0, WIDE, &attached);
-    assert_int_equal(talk(address_of("good.test.example"), 80, "x", 1, 0), ECONNRESET);
-    assert_non_null(event("net.deny", "upstream_failed", "good.test.example"));
-    done();
-    world.resolvers = NULL;
-    zone_cell = attach_cell(0, WIDE, &attached);
-    assert_int_equal(talk(address_of("good.test.example"), 80, "x", 1, 0), ECONNRESET);
-    assert_non_null(
-        strstr(event("net.deny", "broker_down", "good.test.example")->hint, "resolver"));
-    done();
-    up_with(WIDE); /* it does not answer */
-    assert_int_equal(talk(address_of("silent.test.example"), 80, "x", 1, 0), ECONNRESET);
-    assert_non_null(event("net.deny", "upstream_failed", "silent.test.example"));
-    assert_int_equal(world.sinks->conns, conns);
-    assert_true(echoed(address_of("good.test.example"), 80, "x", 1, 0));
-    done();
-}
-
 /* --------------------------------------------------------------------- TLS */
 
 static uint8_t hello[20000], records[100000];
@@ -348,23 +324,6 @@ static void test_tls_refused(void **state)
     done();
 }
 
-/* A client that says nothing is let go. */
-static void test_silent_client(void **state)
-{
-    struct talk t = {NULL, 443, (const uint8_t *)"\x16\3", 2, 0, 0, 100};
-    time_t begin = time(NULL);
-
-    (void)state;
-    up_with(WIDE);
-    t.addr = address_of("good.test.example");
-    in_ns(world.cell_ns[0], talk_child, &t);
-    assert_int_equal(shared->err, ECONNRESET);
-    assert_in_range(time(NULL) - begin, 9, 12);
-    host_turn(30);
-    assert_non_null(event("net.deny", "not_tls", "good.test.example"));
-    done();
-}
-
 /* --------------------------------------------------------------- real mode */
 
 static void test_real(void **state)
@@ -417,11 +376,10 @@ static void test_real(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dns_answers),   cmocka_unit_test(test_dns_unlisted),
-        cmocka_unit_test(test_dns_caps),      cmocka_unit_test(test_raw),
-        cmocka_unit_test(test_resolved),      cmocka_unit_test(test_dead_resolver),
-        cmocka_unit_test(test_tls),           cmocka_unit_test(test_tls_refused),
-        cmocka_unit_test(test_silent_client), cmocka_unit_test(test_real),
+        cmocka_unit_test(test_dns_answers), cmocka_unit_test(test_dns_unlisted),
+        cmocka_unit_test(test_dns_caps),    cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_resolved),    cmocka_unit_test(test_tls),
+        cmocka_unit_test(test_tls_refused), cmocka_unit_test(test_real),
     };
 
     if (getuid()) {
