@@ -23,6 +23,7 @@ struct audit {
     struct key *key;
     struct fan fan;
     struct chain cell;
+    const struct audit_parent *parent; /* while it is opened */
 };
 
 /* ------------------------------------------------------------------- chains */
@@ -99,13 +100,18 @@ static int chain_write(struct audit *a, struct chain *c, const char *kind,
 static int chain_begin(struct audit *a, struct chain *c, const struct chain *host,
                        struct cella_error *err)
 {
-    struct cella_field fields[3];
+    struct cella_field fields[6];
     uint32_t n = 0;
 
     fields[n++] = field_str("key", key_public_hex(a->key));
     if (host) {
         fields[n++] = field_int("host_seq", (int64_t)host->seq);
         fields[n++] = field_str("host_head", host->hash);
+    }
+    if (host && a->parent) {
+        fields[n++] = field_str("parent", a->parent->chain);
+        fields[n++] = field_int("parent_seq", (int64_t)a->parent->seq);
+        fields[n++] = field_str("parent_head", a->parent->head);
     }
     return record(a, c, "chain.open", fields, n, sizeof(fields[0]), err);
 }
@@ -252,6 +258,13 @@ int audit_open(const char *dir, const char *cell_id, const struct cella_host *ho
                const struct audit_sink *sinks, size_t n_sinks, struct audit **ret,
                struct cella_error *err)
 {
+    return audit_open_child(dir, cell_id, NULL, host, sinks, n_sinks, ret, err);
+}
+
+int audit_open_child(const char *dir, const char *cell_id, const struct audit_parent *parent,
+                     const struct cella_host *host, const struct audit_sink *sinks, size_t n_sinks,
+                     struct audit **ret, struct cella_error *err)
+{
     struct audit *a;
     int r;
 
@@ -262,6 +275,7 @@ int audit_open(const char *dir, const char *cell_id, const struct cella_host *ho
         return fail(err, -ENOMEM, "out of memory for the audit");
     chain_init(&a->cell, cell_id);
     a->dirfd = -1;
+    a->parent = parent;
     r = open_dir(a, dir, err);
     if (r == 0)
         r = key_open(a->dirfd, &a->key, err);
@@ -269,6 +283,7 @@ int audit_open(const char *dir, const char *cell_id, const struct cella_host *ho
         r = fan_open(&a->fan, host, sinks, n_sinks, err);
     if (r == 0)
         r = open_cell(a, cell_id, err);
+    a->parent = NULL;
     if (r < 0) {
         a->cell.closed = 1; /* nothing more is written */
         audit_free(a);

@@ -33,6 +33,16 @@ struct audit;
 int audit_open(const char *dir, const char *cell_id, const struct cella_host *host,
                const struct audit_sink *sinks, size_t n_sinks, struct audit **ret,
                struct cella_error *err);
+/* Where the chain of a copied cell's parent stood when the copy was taken. */
+struct audit_parent {
+    const char *chain; /* the parent's id */
+    uint64_t seq;
+    const char *head; /* 64 hex digits */
+};
+/* The same; chain.open of a new chain names the parent's head, too. NULL: no parent. */
+int audit_open_child(const char *dir, const char *cell_id, const struct audit_parent *parent,
+                     const struct cella_host *host, const struct audit_sink *sinks, size_t n_sinks,
+                     struct audit **ret, struct cella_error *err);
 /* 0; or -errno when a fail-closed sink failed: the caller must refuse and stop the cell. */
 /* Kinds "chain.*" and "audit.*" are the audit's own (-EPERM). */
 int audit_event(struct audit *a, const struct cella_event *event, struct cella_error *err);

@@ -310,6 +310,47 @@ int backend_resize(struct backend *b, const struct cella_limits *limits, struct 
     return refused_claim(b->plugin, "resize", r, err);
 }
 
+int backend_snapshot(struct backend *b, int dirfd, struct cella_error *err)
+{
+    const struct cella_snapshot to = {HDR(cella_snapshot, CELLA_KIND_SNAPSHOT),
+                                      .borrow_dir_fd = dirfd};
+    enum backend_state next;
+    struct call c;
+    int r = lifecycle_check(b->plugin->name, b->state, BACKEND_OP_SNAPSHOT, &next, err);
+
+    if (r < 0)
+        return r;
+    if (!ops(b)->snapshot)
+        return unsupported(b->plugin, "snapshot", err);
+    struct cella_error *e = call_begin(&c, b->plugin, "snapshot", DEADLINE_SNAPSHOT);
+    r = ops(b)->snapshot(b->self, &to, e);
+    r = call_end(&c, r, err);
+    return refused_claim(b->plugin, "snapshot", r, err);
+}
+
+int backend_restore(struct plugin *p, const struct cella_host *host, const struct cella_spec *spec,
+                    int dirfd, struct backend *ret, struct cella_error *err)
+{
+    const struct cella_snapshot from = {HDR(cella_snapshot, CELLA_KIND_SNAPSHOT),
+                                        .borrow_dir_fd = dirfd};
+    void *self = NULL;
+    struct call c;
+    int r;
+
+    plugin_host_seen(p, host);
+    if (!p->ops.backend.restore)
+        return unsupported(p, "restore", err);
+    struct cella_error *e = call_begin(&c, p, "restore", DEADLINE_SNAPSHOT);
+    r = p->ops.backend.restore(host, spec, &from, &self, e);
+    r = call_end(&c, r, err);
+    if (r == 0 && !self)
+        r = call_broken(&c, err, "it succeeded without an instance");
+    if (r < 0)
+        return refused_claim(p, "restore", r, err);
+    *ret = (struct backend){.plugin = p, .host = host, .self = self, .state = BACKEND_CREATED};
+    return 0;
+}
+
 void backend_destroy(struct backend *b)
 {
     struct call c;

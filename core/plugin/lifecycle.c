@@ -28,6 +28,8 @@ static const struct transition transitions[] = {
     [BACKEND_OP_RESUME] = {"resume", IN(PAUSED), BACKEND_RUNNING},
     [BACKEND_OP_STATS] = {"stats", IN(RUNNING) | IN(PAUSED) | IN(STOPPED), SAME_STATE},
     [BACKEND_OP_RESIZE] = {"resize", IN(RUNNING) | IN(PAUSED), SAME_STATE},
+    [BACKEND_OP_SNAPSHOT] = {"snapshot", IN(RUNNING) | IN(PAUSED), SAME_STATE},
+    [BACKEND_OP_RESTORE] = {"restore", IN(NONE), BACKEND_CREATED},
     [BACKEND_OP_DESTROY] = {"destroy", IN(CREATED) | IN(RUNNING) | IN(PAUSED) | IN(STOPPED),
                             BACKEND_NONE},
 };

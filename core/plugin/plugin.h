@@ -108,6 +108,11 @@ int backend_pause(struct backend *b, struct cella_error *err);
 int backend_resume(struct backend *b, struct cella_error *err);
 int backend_stats(struct backend *b, struct cella_stats *ret, struct cella_error *err);
 int backend_resize(struct backend *b, const struct cella_limits *limits, struct cella_error *err);
+/* Into an empty directory. The cell runs on whatever comes of it. */
+int backend_snapshot(struct backend *b, int dirfd, struct cella_error *err);
+/* As backend_create(), from such a directory: a copy in the state "created". */
+int backend_restore(struct plugin *p, const struct cella_host *host, const struct cella_spec *spec,
+                    int dirfd, struct backend *ret, struct cella_error *err);
 void backend_destroy(struct backend *b);
 int backend_reap(struct plugin *p, const struct cella_host *host, const struct cella_reap *reap,
                  struct cella_error *err);

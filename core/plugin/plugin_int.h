@@ -91,6 +91,7 @@ int bytes_zero(const void *p, size_t n);
 #define DEADLINE_PROBE (5 * SECOND_NS)
 #define DEADLINE_BUILD (30 * SECOND_NS) /* create, start, attach */
 #define DEADLINE_CALL (10 * SECOND_NS)
+#define DEADLINE_SNAPSHOT (600 * SECOND_NS) /* memory and disk go to a disk */
 
 /* One call into a plugin: watchdog, own error buffer, checks afterwards. */
 struct call {
@@ -148,6 +149,8 @@ enum backend_op {
     BACKEND_OP_RESUME,
     BACKEND_OP_STATS,
     BACKEND_OP_RESIZE,
+    BACKEND_OP_SNAPSHOT,
+    BACKEND_OP_RESTORE,
     BACKEND_OP_DESTROY,
     BACKEND_OP_COUNT
 };

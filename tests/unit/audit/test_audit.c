@@ -282,6 +282,35 @@ static void in_dying_child(int before, int after)
     assert_int_equal(WEXITSTATUS(status), 9);
 }
 
+/* A copy's chain says where its parent stood, once: not when another process goes on with it. */
+static void test_parent(void **state)
+{
+    static const char head[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    const struct audit_parent parent = {"abc", 7, head};
+    struct audit *a;
+    struct errbuf eb;
+    json_t *o;
+
+    (void)state;
+    assert_int_equal(audit_open_child(dir, "child", &parent, NULL, sinks, 1, &a, errbuf_init(&eb)),
+                     0);
+    audit_free(a);
+    assert_int_equal(audit_open_child(dir, "child", &parent, NULL, sinks, 1, &a, errbuf_init(&eb)),
+                     0);
+    close_chain(a);
+    o = line_of(&fa, "child", 1);
+    assert_string_equal(json_string_value(json_object_get(o, "parent")), "abc");
+    assert_string_equal(json_string_value(json_object_get(o, "parent_head")), head);
+    assert_int_equal(json_integer_value(json_object_get(o, "parent_seq")), 7);
+    json_decref(o);
+    assert_string_equal(kind_of(&fa, "child", 2), "chain.resume");
+    assert_good(&fa, "child", 3, 1);
+    close_chain(open_chain("plain", 1));
+    o = line_of(&fa, "plain", 1);
+    assert_null(json_object_get(o, "parent"));
+    json_decref(o);
+}
+
 /* The records of the child: 1 host chain.open, 2 abc chain.open, 3 host cell.open, 4 5 abc events,
    6 abc chain.close, 7 host cell.close. A process that dies at any of them leaves a chain that
    another can end. */
@@ -582,10 +611,12 @@ static void test_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_life),        T(test_refusals),   T(test_heads),        T(test_crash),
-        T(test_crash_twice), T(test_state_lost), T(test_resume),       T(test_drop),
-        T(test_drop_crash),  T(test_drop_end),   T(test_fail_closed),  T(test_fail_closed_end),
-        T(test_block),       T(test_two_sinks),  T(test_many_writers), T(test_key),
+        T(test_parent),          T(test_life),     T(test_refusals),
+        T(test_heads),           T(test_crash),    T(test_crash_twice),
+        T(test_state_lost),      T(test_resume),   T(test_drop),
+        T(test_drop_crash),      T(test_drop_end), T(test_fail_closed),
+        T(test_fail_closed_end), T(test_block),    T(test_two_sinks),
+        T(test_many_writers),    T(test_key),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,9 +8,10 @@
 /* Rows: operation. Columns: none created running paused stopped. '-' refused, else the next state.
  */
 static const char *const expected[BACKEND_OP_COUNT] = {
-    [BACKEND_OP_CREATE] = "c----",  [BACKEND_OP_START] = "-r---",  [BACKEND_OP_STOP] = "-sss-",
-    [BACKEND_OP_CONNECT] = "--r--", [BACKEND_OP_PAUSE] = "--p--",  [BACKEND_OP_RESUME] = "---r-",
-    [BACKEND_OP_STATS] = "--rps",   [BACKEND_OP_RESIZE] = "--rp-", [BACKEND_OP_DESTROY] = "-nnnn",
+    [BACKEND_OP_CREATE] = "c----",   [BACKEND_OP_START] = "-r---",   [BACKEND_OP_STOP] = "-sss-",
+    [BACKEND_OP_CONNECT] = "--r--",  [BACKEND_OP_PAUSE] = "--p--",   [BACKEND_OP_RESUME] = "---r-",
+    [BACKEND_OP_STATS] = "--rps",    [BACKEND_OP_RESIZE] = "--rp-",  [BACKEND_OP_DESTROY] = "-nnnn",
+    [BACKEND_OP_SNAPSHOT] = "--rp-", [BACKEND_OP_RESTORE] = "c----",
 };
 static const char letters[] = "ncrps";
 
@@ -134,13 +135,73 @@ static void defaults(void **state)
     assert_int_equal(sink_flush(&si, NULL, errbuf_init(&eb)), -EPROTO);
 }
 
+/* ---- snapshot and restore: the directory as it is, the instance that comes of it ---- */
+static int seen_dir;
+static void *made;
+
+static int take_snapshot(void *self, const struct cella_snapshot *to, struct cella_error *err)
+{
+    (void)self, (void)err;
+    calls++;
+    seen_dir = to->borrow_dir_fd;
+    return answer;
+}
+
+static int take_restore(const struct cella_host *host, const struct cella_spec *spec,
+                        const struct cella_snapshot *from, void **ret_self, struct cella_error *err)
+{
+    (void)host, (void)spec, (void)err;
+    calls++;
+    seen_dir = from->borrow_dir_fd;
+    *ret_self = made;
+    return answer;
+}
+
+static void copies(void **state)
+{
+    struct plugin p = {.kind = CELLA_KIND_BACKEND,
+                       .name = "copying",
+                       .ops.backend = {.snapshot = take_snapshot, .restore = take_restore}};
+    struct plugin bare = {.kind = CELLA_KIND_BACKEND, .name = "bare"};
+    struct cella_spec spec = {.hdr = CELLA_HDR_INIT(struct cella_spec, CELLA_KIND_SPEC)};
+    struct backend b = {.plugin = &p, .self = &calls, .state = BACKEND_CREATED},
+                   copy = {.self = NULL};
+    struct errbuf eb;
+
+    (void)state;
+    calls = answer = 0;
+    assert_int_equal(backend_snapshot(&b, 5, errbuf_init(&eb)), -EPROTO);
+    assert_int_equal(calls, 0);
+    b.state = BACKEND_RUNNING;
+    assert_int_equal(backend_snapshot(&b, 5, NULL), 0);
+    assert_int_equal(seen_dir, 5);
+    assert_int_equal(b.state, BACKEND_RUNNING);
+    answer = -ENOSPC;
+    assert_int_equal(backend_snapshot(&b, 5, errbuf_init(&eb)), -ENOSPC);
+    assert_says(eb.text, "copying: snapshot failed");
+    assert_int_equal(b.state, BACKEND_RUNNING);
+    assert_int_equal(backend_restore(&p, NULL, &spec, 6, &copy, NULL), -ENOSPC);
+    assert_null(copy.self);
+    answer = 0;
+    made = NULL; /* no instance is no success */
+    assert_true(backend_restore(&p, NULL, &spec, 6, &copy, errbuf_init(&eb)) < 0);
+    assert_says(eb.text, "without an instance");
+    made = &calls;
+    assert_int_equal(backend_restore(&p, NULL, &spec, 6, &copy, NULL), 0);
+    assert_int_equal(seen_dir, 6);
+    assert_ptr_equal(copy.self, &calls);
+    assert_int_equal(copy.state, BACKEND_CREATED);
+    b.plugin = &bare;
+    assert_int_equal(backend_snapshot(&b, 5, errbuf_init(&eb)), -EOPNOTSUPP);
+    assert_says(eb.text, "backend bare has no snapshot");
+    assert_int_equal(backend_restore(&bare, NULL, &spec, 6, &copy, errbuf_init(&eb)), -EOPNOTSUPP);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table),
-        cmocka_unit_test(out_of_table),
-        cmocka_unit_test(never_reaches),
-        cmocka_unit_test(defaults),
+        cmocka_unit_test(table),    cmocka_unit_test(out_of_table), cmocka_unit_test(never_reaches),
+        cmocka_unit_test(defaults), cmocka_unit_test(copies),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
