@@ -45,7 +45,7 @@ static int clock_set(const struct identity *id)
 
 static int file_write(const char *path, const char *text, size_t len)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0444), e = 0;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644), e = 0;
 
     if (fd < 0 || write(fd, text, len) != (ssize_t)len)
         e = errno ? errno : EIO;

@@ -192,7 +192,7 @@ static int initrd_ensure(const char *state_dir, int fd, const char *dir, const j
 int kernel_for_image(const char *state_dir, struct image *img, struct cella_error *err)
 {
     char version[128], key[40];
-    auto_free char *dir = NULL;
+    auto_free char *dir = NULL, *real = NULL;
     const char *sha;
     json_t *record;
     int fd, r = default_version(state_dir, version);
@@ -211,10 +211,13 @@ int kernel_for_image(const char *state_dir, struct image *img, struct cella_erro
     r = dir ? initrd_ensure(state_dir, fd, dir, record, key, err)
             : fail(err, -ENOMEM, "out of memory");
     sha = json_string_value(json_object_get(json_object_get(record, "vmlinuz"), "sha256"));
+    real = r == 0 ? realpath(dir, NULL) : NULL; /* what a backend is given has no links in it */
+    if (r == 0 && !real)
+        r = fail(err, -errno, "guest kernel %s: %s", dir, strerror(errno));
     if (r == 0) {
         img->kernel_version = strdup(version);
-        img->kernel = path_join(dir, "vmlinuz");
-        img->initrd = path_join(dir, key);
+        img->kernel = path_join(real, "vmlinuz");
+        img->initrd = path_join(real, key);
         if (!sha || asprintf(&img->kernel_digest, "sha256:%s", sha) < 0)
             img->kernel_digest = NULL;
         if (!img->kernel_version || !img->kernel || !img->initrd || !img->kernel_digest)
