@@ -11,9 +11,9 @@
 #include <archive.h>
 #include <archive_entry.h>
 
-#include <cmocka.h>
-
 #include "initrd.h"
+#undef fail /* cmocka has its own */
+#include <cmocka.h>
 
 static char dir[64];
 
