@@ -335,8 +335,8 @@ static int admit_go(struct warden *w, struct cella_error *err)
 
 static int image_go(struct warden *w, struct cella_error *err)
 {
-    const char *name = w->req.image ? w->req.image : w->class->image ? w->class->image : "host";
-    int r = image_resolve(w->config->state_dir, name, w->probe.probe.root_need, &w->image, err);
+    int r = image_resolve(w->config->state_dir, request_image(w), w->probe.probe.root_need,
+                          &w->image, err);
 
     if (r < 0)
         return r;

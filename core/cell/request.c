@@ -210,3 +210,8 @@ int request_parse(json_t *args, struct request *ret, struct cella_error *err)
     *ret = req;
     return 0;
 }
+
+const char *request_image(const struct warden *w)
+{
+    return w->req.image ? w->req.image : w->class->image ? w->class->image : "host";
+}

@@ -8,6 +8,7 @@
  * The order is the class's; without one, strongest first. The example backend "null" boots nothing
  * and is taken only when it is named.
  */
+#include "image.h"
 #include "warden.h"
 
 struct candidate {
@@ -49,6 +50,10 @@ static void candidate_probe(struct selection *s, struct candidate *c)
     else if (c->probe.probe.strength < class->floor)
         snprintf(c->reason, sizeof(c->reason), "strength here is %s, the class's floor is %s",
                  strength_name(c->probe.probe.strength), strength_name(class->floor));
+    /* where there is a choice, what cannot show the image is none; alone it says so itself, later */
+    else if (s->n > 1 && image_possible(s->w->config->state_dir, request_image(s->w),
+                                        c->probe.probe.root_need, err) < 0)
+        snprintf(c->reason, sizeof(c->reason), "%.500s", eb.text);
 }
 
 static void add_broken(void *ctx, const char *path, const struct cella_error *err)

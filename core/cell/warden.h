@@ -153,6 +153,8 @@ struct warden {
 int request_parse(json_t *args, struct request *ret, struct cella_error *err);
 int request_limits(struct request *req, const struct config_class *class, struct cella_error *err);
 void request_fini(struct request *req);
+/* The image of the request, else of the class, else "host". */
+const char *request_image(const struct warden *w);
 
 /* catalog.c - finding plugins by kind and name */
 int catalog_find(const struct config *c, uint16_t kind, const char *name, struct plugin **ret,

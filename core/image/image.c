@@ -334,6 +334,22 @@ int image_disk(const char *state_dir, const char *name, char **ret_path, struct 
     return r;
 }
 
+int image_possible(const char *state_dir, const char *name, uint32_t root_need,
+                   struct cella_error *err)
+{
+    auto_free char *kernel = NULL;
+    int r = root_need == CELLA_ROOT_IMAGE ? no_disk(name, err) : 0;
+
+    if (r < 0 || root_need != CELLA_ROOT_IMAGE)
+        return r;
+    if (asprintf(&kernel, "%s/kernels/default", state_dir) < 0)
+        return fail(err, -ENOMEM, "out of memory");
+    if (access(kernel, F_OK) < 0)
+        return fail(err, -ENOENT,
+                    "there is no guest kernel: \"cella image kernel fetch\" gets one");
+    return 0;
+}
+
 int image_resolve(const char *state_dir, const char *name, uint32_t root_need, struct image *ret,
                   struct cella_error *err)
 {

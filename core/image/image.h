@@ -36,6 +36,9 @@ struct image {
    no path leaves the target, no device nodes, bounded entry count and size. */
 int image_resolve(const char *state_dir, const char *name, uint32_t root_need, struct image *ret,
                   struct cella_error *err);
+/* Could image_resolve() succeed for a backend that needs this? Without effect, and without looking at the image itself. */
+int image_possible(const char *state_dir, const char *name, uint32_t root_need,
+                   struct cella_error *err);
 void image_fini(struct image *img);
 
 #endif
