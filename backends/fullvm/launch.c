@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * launch - from a spec to a machine that is built and has not run one instruction: memory, control group, disk,
+ * listening sockets of the two ports, QEMU. Each is a descriptor that this process holds; by name there are
+ * only the control group and two sockets in the cell's scratch directory.
+ *
+ * Invariants: launch_free() takes an object in any state. Threads: one.
+ */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "fullvm.h"
+
+#define RAM_DEFAULT (512 << 20)
+#define DISK_DEFAULT (1ll << 30)
+#define MIB (1ull << 20)
+
+/* ---- the spec ---- */
+
+static int file_check(const char *what, const char *path, const char *hint, struct cella_error *err)
+{
+    struct stat st;
+
+    if (!path)
+        return cella_error_set(err, -ENOENT, STEP_SPEC, "the guest has no %s: %s", what, hint);
+    if (stat(path, &st) < 0)
+        return cella_error_set(err, -errno, STEP_SPEC, "%s %s: %s; %s", what, path, strerror(errno),
+                               hint);
+    if (!S_ISREG(st.st_mode) || !st.st_size)
+        return cella_error_set(err, -EINVAL, STEP_SPEC, "%s %s: it is no file with anything in it",
+                               what, path);
+    if (!(st.st_mode & S_IROTH))
+        return cella_error_set(err, -EACCES, STEP_SPEC,
+                               "%s %s: QEMU reads it without privilege; chmod a+r %s", what, path,
+                               path);
+    return 0;
+}
+
+static int mounts_check(const struct cella_spec *spec, struct cella_error *err)
+{
+    uint32_t i;
+
+    if (spec->n_mounts > QEMU_SHARES_MAX)
+        return cella_error_set(err, -E2BIG, STEP_SPEC, "%u mounts: at most %d", spec->n_mounts,
+                               QEMU_SHARES_MAX);
+    for (i = 0; i < spec->n_mounts; i++) {
+        const struct cella_mount *m = spec_mount(spec, i);
+        if (m->type == CELLA_MOUNT_TMPFS)
+            continue; /* the guest's own */
+        if (m->type != CELLA_MOUNT_BIND || !m->source || m->source[0] != '/')
+            return cella_error_set(err, -EINVAL, STEP_SPEC, "mount %s: no absolute source",
+                                   m->target ? m->target : "?");
+        if (m->flags & CELLA_MOUNT_FILE)
+            return cella_error_set(err, -ENOTSUP, STEP_SPEC,
+                                   "mount %s: a machine is shown directories, not single files; "
+                                   "mount the directory, or copy the file with cella cp",
+                                   m->source);
+    }
+    return 0;
+}
+
+static int spec_check(const struct cella_spec *spec, struct cella_error *err)
+{
+    static const char *const hint = "cella image kernel fetch gets one";
+    int r;
+
+    if (strlen(spec->cell_id) != CELLA_ID_LEN)
+        return cella_error_set(err, -EINVAL, STEP_SPEC, "cell id \"%s\": expected %d characters",
+                               spec->cell_id, CELLA_ID_LEN);
+    if (!spec->uid_base)
+        return cella_error_set(err, -EINVAL, STEP_SPEC,
+                               "id range: QEMU needs an id of its own that is not 0");
+    r = file_check("kernel", spec->kernel, hint, err);
+    if (r == 0)
+        r = file_check("initramfs", spec->initrd, hint, err);
+    if (r == 0 && (!spec->root || spec->root[0] != '/'))
+        r = cella_error_set(err, -EINVAL, STEP_SPEC, "root \"%s\": expected a disk image",
+                            spec->root ? spec->root : "");
+    return r < 0 ? r : mounts_check(spec, err);
+}
+
+/* ---- sizes ---- */
+
+static int sizes(struct fullvm *f, const struct cella_spec *spec, struct cella_error *err)
+{
+    uint64_t ram = f->limits.memory_bytes
+                       ? f->limits.memory_bytes
+                       : (uint64_t)option_int(spec->options, "memory", RAM_DEFAULT);
+    uint64_t cpus = (f->limits.cpu_millis + 999) / 1000;
+
+    f->ram_bytes = ram & ~(MIB - 1);
+    f->vcpus = cpus ? (uint32_t)(cpus < VCPUS_MAX ? cpus : VCPUS_MAX) : 1;
+    f->disk_bytes = f->limits.disk_bytes
+                        ? f->limits.disk_bytes
+                        : (uint64_t)option_int(spec->options, "disk", DISK_DEFAULT);
+    f->disk_bytes &= ~4095ull;
+    if (f->ram_bytes < RAM_MIN || f->ram_bytes > RAM_MAX)
+        return cella_error_set(err, -EINVAL, STEP_SPEC,
+                               "memory limit of %llu bytes: a machine has %llu to %llu; raise the "
+                               "limit, or choose a backend without a guest kernel",
+                               (unsigned long long)ram, (unsigned long long)RAM_MIN,
+                               (unsigned long long)RAM_MAX);
+    return 0;
+}
+
+static int processor(struct fullvm *f, const struct cella_spec *spec, const struct host_facts *host,
+                     struct cella_error *err)
+{
+    const char *accel = option_str(spec->options, "accel", "auto");
+    const char *cpu = option_str(spec->options, "cpu", "auto");
+
+    if (!strcmp(accel, "kvm") && !host->kvm)
+        return cella_error_set(err, -ENOTSUP, STEP_HOST, "option \"accel\": kvm: %s",
+                               host->kvm_why);
+    if (!strcmp(accel, "tcg") && host->kvm && !f->best_effort)
+        return cella_error_set(err, -ENOTSUP, STEP_HOST,
+                               "option \"accel\": tcg: this host has KVM and the class was checked "
+                               "against the strength vm, which an emulated processor has not; set "
+                               "\"best_effort\" in the class, or leave the option out");
+    f->kvm = host->kvm && strcmp(accel, "tcg") != 0;
+    if (!strcmp(cpu, "auto")) /* no virtualisation inside: it doubles what a guest can attack */
+        cpu = f->kvm ? "host,migratable=on,-svm,-vmx" : "max,-svm,-la57";
+    if (strlen(cpu) >= sizeof(f->cpu) || strspn(cpu, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS"
+                                                     "TUVWXYZ0123456789-_.,=+") != strlen(cpu))
+        return cella_error_set(err, -EINVAL, STEP_SPEC, "option \"cpu\": \"%s\" is no model", cpu);
+    strcpy(f->cpu, cpu);
+    return 0;
+}
+
+/* ---- what the machine is made of ---- */
+
+static int ram_new(struct fullvm *f, struct cella_error *err)
+{
+    f->ram_fd = memfd_create("cella-ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (f->ram_fd < 0 || ftruncate(f->ram_fd, (off_t)f->ram_bytes) < 0 ||
+        fcntl(f->ram_fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) < 0)
+        return cella_error_set(err, -errno, STEP_MACHINE, "memory of the guest: %s",
+                               strerror(errno));
+    return 0;
+}
+
+/* Scratch paths may be longer than a socket's name can be. */
+static int address(const struct fullvm *f, const char *name, struct sockaddr_un *ret)
+{
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    return snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s", f->scratch_fd,
+                    name);
+}
+
+static int listener(struct fullvm *f, const char *name, int *ret, struct cella_error *err)
+{
+    struct sockaddr_un a;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address(f, name, &a);
+    unlinkat(f->scratch_fd, name, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 1) < 0) {
+        int e = errno;
+        if (fd >= 0)
+            close(fd);
+        return cella_error_set(err, -e, STEP_MACHINE, "port %s: %s", name, strerror(e));
+    }
+    *ret = fd;
+    return 0;
+}
+
+int launch_connect(struct fullvm *f, const char *name, int *ret_fd, struct cella_error *err)
+{
+    auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un a;
+
+    address(f, name, &a);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+        return cella_error_set(err, -errno, 0, "port %s: %s; has QEMU ended?", name,
+                               strerror(errno));
+    *ret_fd = steal_fd(&fd);
+    return 0;
+}
+
+static void shares(struct fullvm *f, const struct cella_spec *spec, struct qemu_machine *m)
+{
+    uint32_t i;
+
+    for (i = 0; i < spec->n_mounts; i++) {
+        const struct cella_mount *mount = spec_mount(spec, i);
+        if (mount->type == CELLA_MOUNT_BIND)
+            m->shares[m->n_shares++] =
+                (struct qemu_share){mount->source, i, (mount->flags & CELLA_MOUNT_WRITABLE) != 0};
+    }
+    f->n_shares = (int)m->n_shares;
+}
+
+/* Emulated, a mitigation costs a fifth of the time and hides nothing: there is no speculation. */
+static const char tuning_tcg[] = " mitigations=off no_timer_check";
+
+static int started(struct fullvm *f, const struct qemu_machine *m, const struct cella_spec *spec,
+                   struct cella_error *err)
+{
+    struct qemu_place place = {.at = f->scratch, .id = spec->uid_base, .cgroup = &f->cgroup};
+    auto_close int agent = -1, guest = -1;
+    uint64_t ram_at;
+    int r = listener(f, "agent", &agent, err);
+
+    if (r == 0)
+        r = listener(f, "guest", &guest, err);
+    if (r < 0)
+        return r;
+    place.borrow_agent_fd = agent;
+    place.borrow_guest_fd = guest;
+    r = qemu_start(&f->qemu, m, &place, err);
+    if (r == 0)
+        r = qemu_ram_find(&f->qemu, f->ram_fd, f->ram_private, f->ram_bytes, &ram_at, err);
+    if (r == 0)
+        console_start(&f->console, f->host, f->qemu.console_fd);
+    return r;
+}
+
+int launch_start(struct fullvm *f, const struct cella_spec *spec, int incoming,
+                 struct cella_error *err)
+{
+    const char *shim =
+        CELLA_HOST_HAS(f->host, helper_path) ? f->host->helper_path(f->host->ctx, SHIM_NAME) : NULL;
+    auto_free char *shim_path = shim ? strdup(shim) : NULL; /* the next call changes it */
+    auto_free char *program = realpath(option_str(spec->options, "qemu", QEMU_DEFAULT), NULL);
+    auto_free char *kernel = realpath(spec->kernel, NULL); /* the jail follows no link */
+    auto_free char *initrd = realpath(spec->initrd, NULL);
+    auto_free struct qemu_machine *m = calloc(1, sizeof(*m));
+    auto_close int root = open(spec->root, O_RDONLY | O_CLOEXEC);
+    char name[32], append[512];
+
+    if (!m || !kernel || !initrd)
+        return cella_error_set(err, -errno, STEP_MACHINE, "kernel: %s", strerror(errno));
+    if (!shim_path || !program)
+        return cella_error_set(err, -ENOENT, STEP_HOST, "%s is not there",
+                               program ? SHIM_NAME : "QEMU");
+    if (root < 0)
+        return cella_error_set(err, -errno, STEP_SPEC, "image %s: %s", spec->root, strerror(errno));
+    snprintf(name, sizeof(name), "cella-%s", f->id);
+    snprintf(append, sizeof(append), "console=ttyS0 quiet loglevel=4 panic=-1 cella=1%s%s%.200s",
+             f->kvm ? "" : tuning_tcg, *option_str(spec->options, "append", "") ? " " : "",
+             option_str(spec->options, "append", ""));
+    *m = (struct qemu_machine){.program = program,
+                               .shim = shim_path,
+                               .name = name,
+                               .kernel = kernel,
+                               .initrd = incoming ? NULL : initrd,
+                               .append = append,
+                               .cpu = f->cpu,
+                               .kvm = f->kvm,
+                               .ram_bytes = f->ram_bytes,
+                               .vcpus = f->vcpus,
+                               .mac = spec->own_tap_fd >= 0 ? spec->mac : NULL,
+                               .read_bps = f->limits.io_read_bps,
+                               .write_bps = f->limits.io_write_bps,
+                               .borrow_root_fd = root,
+                               .n_layers = f->n_layers,
+                               .borrow_ram_fd = f->ram_fd,
+                               .ram_private = f->ram_private,
+                               .borrow_tap_fd = spec->own_tap_fd,
+                               .incoming = incoming};
+    memcpy(m->borrow_layer_fds, f->layer_fds, sizeof(f->layer_fds));
+    f->has_net = spec->own_tap_fd >= 0;
+    shares(f, spec, m);
+    return started(f, m, spec, err);
+}
+
+/* ---- the object ---- */
+
+static uint32_t wanted(const struct cgroup_layout *l)
+{
+    uint32_t want = 1u << CGROUP_MEMORY | 1u << CGROUP_PIDS | 1u << CGROUP_CPU;
+
+    if (!l->v2.path[0])
+        want |= 1u << CGROUP_CPUACCT | 1u << CGROUP_FREEZER;
+    return want | (l->v2.controllers & (1u << CGROUP_IO));
+}
+
+static int group(struct fullvm *f, const struct cella_spec *spec, struct cella_error *err)
+{
+    struct cgroup_layout layout;
+    int r = cgroup_layout_read(&layout, err);
+
+    if (r == 0)
+        r = cgroup_create(&layout, option_str(spec->options, "cgroup-parent", "cella"), f->id,
+                          wanted(&layout), &f->cgroup, err);
+    return r < 0 ? r : limits_apply(f, err);
+}
+
+static int object(const struct cella_host *host, const struct cella_spec *spec, struct fullvm **ret,
+                  struct cella_error *err)
+{
+    struct fullvm *f = calloc(1, sizeof(*f));
+    size_t i;
+
+    if (!f)
+        return cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
+    f->host = host;
+    f->qemu = (struct qemu)QEMU_INIT;
+    f->console.fd = f->ram_fd = f->scratch_fd = -1;
+    f->cgroup.v2 = -1;
+    for (i = 0; i < ARRAY_LEN(f->layer_fds); i++)
+        f->layer_fds[i] = -1;
+    memcpy(f->id, spec->cell_id, CELLA_ID_LEN);
+    f->best_effort = (spec->hdr.flags & CELLA_SPEC_BEST_EFFORT) != 0;
+    if (spec->limits)
+        f->limits = *spec->limits;
+    f->scratch = realpath(spec->scratch, NULL);
+    f->scratch_fd = open(spec->scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (!f->scratch || f->scratch_fd < 0) {
+        int e = errno;
+        launch_free(f);
+        return cella_error_set(err, -e, STEP_SPEC, "scratch directory %s: %s", spec->scratch,
+                               strerror(e));
+    }
+    *ret = f;
+    return 0;
+}
+
+int launch_new(const struct cella_host *host, const struct cella_spec *spec, struct fullvm **ret,
+               struct cella_error *err)
+{
+    struct host_facts *facts = calloc(1, sizeof(*facts));
+    struct fullvm *f = NULL;
+    int r =
+        facts ? spec_check(spec, err) : cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
+
+    if (r == 0)
+        r = host_facts(option_str(spec->options, "qemu", QEMU_DEFAULT), 1, facts, err);
+    if (r == 0)
+        r = object(host, spec, &f, err);
+    if (r == 0)
+        r = sizes(f, spec, err);
+    if (r == 0)
+        r = processor(f, spec, facts, err);
+    if (r == 0)
+        r = group(f, spec, err);
+    free(facts);
+    if (r < 0) {
+        launch_free(f);
+        return r;
+    }
+    *ret = f;
+    return 0;
+}
+
+int launch_fresh(struct fullvm *f, const struct cella_spec *spec, struct cella_error *err)
+{
+    int r = ram_new(f, err);
+
+    if (r == 0)
+        r = disk_new(f, err);
+    return r < 0 ? r : launch_start(f, spec, 0, err);
+}
+
+void launch_free(struct fullvm *f)
+{
+    uint32_t i;
+
+    if (!f)
+        return;
+    console_stop(&f->console);
+    qemu_fini(&f->qemu);
+    cgroup_remove(&f->cgroup);
+    for (i = 0; i < QEMU_LAYERS_MAX; i++)
+        if (f->layer_fds[i] >= 0)
+            close(f->layer_fds[i]);
+    if (f->ram_fd >= 0)
+        close(f->ram_fd);
+    if (f->scratch_fd >= 0) {
+        unlinkat(f->scratch_fd, "agent", 0);
+        unlinkat(f->scratch_fd, "guest", 0);
+        close(f->scratch_fd);
+    }
+    free(f->scratch);
+    free(f);
+}
