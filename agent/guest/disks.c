@@ -86,20 +86,44 @@ static void module_load(const char *name)
     unlink(path); /* its memory is the cell's */
 }
 
+/* What a machine can do without at first, an emulated processor takes long to load. */
+static const struct {
+    const char *name;
+    enum modules when;
+} late[] = {{"netfs.ko", MODULES_SHARES},        {"9pnet.ko", MODULES_SHARES},
+            {"9pnet_virtio.ko", MODULES_SHARES}, {"9p.ko", MODULES_SHARES},
+            {"inet_diag.ko", MODULES_COPY},      {"tcp_diag.ko", MODULES_COPY},
+            {"udp_diag.ko", MODULES_COPY},       {"virtio-rng.ko", MODULES_IDLE},
+            {"virtio_balloon.ko", MODULES_IDLE}, {"virtio_mem.ko", MODULES_IDLE}};
+
+static enum modules group_of(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < ARRAY_LEN(late); i++)
+        if (strcmp(late[i].name, name) == 0)
+            return late[i].when;
+    return MODULES_START;
+}
+
 /* What is missing shows by what does not work then; the console says why. */
-void modules_load(void)
+void modules_load(enum modules when)
 {
     static char list[16384];
+    static unsigned done;
     char *p = list, *end;
 
-    if (read_text("/modules/list", list, sizeof(list)) < 0)
+    if (done & 1u << when)
+        return;
+    done |= 1u << when;
+    if (!list[0] && read_text("/modules/list", list, sizeof(list)) < 0)
         return;
     for (; (end = strchr(p, '\n')); p = end + 1) {
         *end = 0;
-        if (*p)
+        if (*p && group_of(p) == when)
             module_load(p);
+        *end = '\n';
     }
-    unlink("/modules/list");
 }
 
 static void nap(void)

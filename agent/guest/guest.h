@@ -87,7 +87,9 @@ char *num_text(uint64_t v, char buf[24]);
 
 /* ---- disks.c ---- */
 void system_mounts(void);
-void modules_load(void);
+/* Each group once, in the order of the list. */
+enum modules { MODULES_START, MODULES_SHARES, MODULES_COPY, MODULES_IDLE };
+void modules_load(enum modules when);
 int port_open(const char *name);
 int root_mount(void);
 

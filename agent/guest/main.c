@@ -20,6 +20,8 @@
 
 #include "guest.h"
 
+#define IDLE_MS 3000 /* of quiet after the start; what nobody waits for is loaded then */
+
 static char words[400];
 static int agent_fd = -1, control_fd = -1;
 static pid_t agent_pid;
@@ -88,6 +90,8 @@ static int op_boot(uint8_t *payload, size_t len, struct fields *out)
     if (agent_pid)
         return blame(EALREADY, "BOOT for the second time", NULL);
     r = boot_parse(payload, len, &b);
+    if (r == 0 && b.n_mounts)
+        modules_load(MODULES_SHARES);
     if (r == 0)
         r = root_mount();
     if (r == 0)
@@ -110,11 +114,13 @@ static int op_boot(uint8_t *payload, size_t len, struct fields *out)
 
 static int op_freeze(uint8_t *payload, size_t len, struct fields *out)
 {
-    int r = group_freeze(1);
+    int r;
 
     (void)payload;
     (void)len;
     (void)out;
+    modules_load(MODULES_COPY); /* copies find them loaded */
+    r = group_freeze(1);
     return r == 0 ? net_silence(1) : r;
 }
 
@@ -331,11 +337,18 @@ static void reap(int sigfd)
 
 static _Noreturn void serve(int sigfd)
 {
+    int idle = 0, n;
+
     for (;;) {
         struct pollfd set[2] = {{link_fd(), 0, 0}, {sigfd, POLLIN, 0}};
         set[0].events = (short)(POLLIN | (out_pending() ? POLLOUT : 0));
-        if (poll(set, 2, link_fd() < 0 ? LINK_AWAY_MS : -1) < 0 && errno != EINTR)
+        n = poll(set, 2, link_fd() < 0 ? LINK_AWAY_MS : agent_pid && !idle ? IDLE_MS : -1);
+        if (n < 0 && errno != EINTR)
             leave(125);
+        if (n == 0 && agent_pid && !idle) {
+            idle = 1;
+            modules_load(MODULES_IDLE);
+        }
         if (set[1].revents)
             reap(sigfd);
         link_look();
@@ -357,7 +370,7 @@ int main(void)
     umask(022);
     system_mounts();
     write_text("/proc/self/oom_score_adj", "-1000");
-    modules_load();
+    modules_load(MODULES_START);
     start_or_die(agent_fd = agent_take());
     start_or_die(state_make());
     start_or_die(port = port_open("cella.guest"));

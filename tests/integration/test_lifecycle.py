@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from harness import cella as harness
+from harness import cella as harness, guests
 
 
 @pytest.mark.quick
@@ -358,11 +358,14 @@ def test_gate_that_does_not_start_refuses_the_cell(cella, tmp_path):
     """The enforcer works while the backend creates: what it fails at late must still stop the start."""
     here = tmp_path / "build"
     here.mkdir(mode=0o755)
-    for name in ("cella", "cella-agent", "cella-gate-setup"):
-        shutil.copy(cella.build / name, here / name)
+    for path in cella.build.glob("cella*"):
+        if path.is_file():
+            shutil.copy(path, here / path.name)
     shutil.copytree(cella.build / "plugins", here / "plugins", ignore=shutil.ignore_patterns("*.p"))
     shutil.copy("/bin/false", here / "cella-gate")
     broken = harness.Cella(here, tmp_path, cella.backend)
+    if cella.backend in guests.MACHINES:
+        guests.lend(cella.build, broken.state)
     assert not broken("run", "--policy", "deny", "--", "/bin/echo", "ran").one_line(125, "gate did not start").out
     assert not list((broken.state / "cells").iterdir())
     kinds = [json.loads(line)["kind"] for path in (broken.state / "audit").glob("*.jsonl")
