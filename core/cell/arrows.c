@@ -22,6 +22,7 @@ struct arrow {
 static int config_go(struct warden *w, struct cella_error *err)
 {
     const char *class = w->req.class ? w->req.class : "default";
+    int r;
 
     w->config = w->config_given;
     w->class = config_class_find(w->config, class);
@@ -29,11 +30,13 @@ static int config_go(struct warden *w, struct cella_error *err)
         return fail(err, -ENOENT, "class \"%s\": not in %s", class,
                     w->config->file ? w->config->file
                                     : "the built-in configuration (which has \"default\")");
-    return request_limits(&w->req, w->class, err);
+    r = request_limits(&w->req, w->class, err);
+    return r < 0 ? r : copy_open(w, err);
 }
 
 static void config_undo(struct warden *w)
 {
+    copy_undo(w);
     w->config = NULL;
     w->class = NULL;
 }
@@ -175,12 +178,14 @@ static int audit_go(struct warden *w, struct cella_error *err)
     struct audit_sink *sinks = NULL;
     auto_free char *dir = path_join(w->config->state_dir, "audit");
     auto_free char *argv = w->req.argv ? json_dumps(w->req.argv, JSON_COMPACT) : NULL;
+    struct audit_parent parent;
     int r = sinks_load(w->config, &w->sinks, &w->n_sinks, &sinks, err);
 
     if (r == 0 && !dir)
         r = fail(err, -ENOMEM, "audit: out of memory");
     if (r == 0)
-        r = audit_open(dir, w->dir.id, &w->plain.table, sinks, w->n_sinks, &w->audit, err);
+        r = audit_open_child(dir, w->dir.id, copy_parent(w, &parent) ? &parent : NULL,
+                             &w->plain.table, sinks, w->n_sinks, &w->audit, err);
     free(sinks);
     if (r < 0) {
         sinks_free(w);
@@ -188,7 +193,8 @@ static int audit_go(struct warden *w, struct cella_error *err)
     }
     r = warden_audit(w, err, "cell.request", "s:name", w->req.name, "s:class", w->class->name,
                      "s:backend", w->req.backend, "s:image", w->req.image, "s:policy",
-                     w->req.policy ? w->req.policy : w->req.policy_file, "s:argv", argv, NULL);
+                     w->req.policy ? w->req.policy : w->req.policy_file, "s:argv", argv,
+                     "s:snapshot", w->copy.manifest ? w->copy.id : NULL, NULL);
     if (r < 0) {
         audit_free(w->audit);
         w->audit = NULL;
@@ -215,6 +221,8 @@ static int select_go(struct warden *w, struct cella_error *err)
 {
     int r = select_backend(w, err);
 
+    if (r == 0)
+        r = copy_fits_backend(w, err);
     if (r < 0)
         return r;
     r = catalog_options(w->config, w->backend_plugin, w->req.options, &w->backend_options, err);
@@ -341,6 +349,9 @@ static int image_go(struct warden *w, struct cella_error *err)
     if (r < 0)
         return r;
     w->image_held = 1;
+    r = copy_fits_image(w, err);
+    if (r < 0)
+        return r;
     json_object_set_new(w->cell, "image", json_string(w->image.name));
     json_object_set_new(w->cell, "digest", json_string(w->image.digest));
     return warden_audit(w, err, "cell.image", "s:image", w->image.name, "s:digest", w->image.digest,
@@ -440,7 +451,9 @@ static int rules_go(struct warden *w, struct cella_error *err)
         r = warden_audit(w, err, "net.attach", "s:enforcer", w->enforcer_plugin->name, "s:policy",
                          w->policy.name, "s:link", w->link_kind == CELLA_LINK_NONE ? "none" : "l3",
                          "s:address", w->attached.address, "i:gen", (int64_t)w->generation, NULL);
-    return r < 0 ? r : create_cell_record(w, err);
+    if (r == 0)
+        r = create_cell_record(w, err);
+    return r < 0 ? r : copy_phase(w, err);
 }
 
 static void attach_undo(struct warden *w)

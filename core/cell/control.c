@@ -394,16 +394,27 @@ static int call_rm(struct peer *p, json_t *args, const struct pending *from,
     return 0;
 }
 
+static int call_snapshot(struct peer *p, json_t *args, const struct pending *from,
+                         struct cella_error *err)
+{
+    json_t *manifest = NULL;
+    int r = cell_snapshot(p->warden, args, &manifest, err);
+
+    if (r == 0)
+        peer_reply_ok(p->warden, from, manifest);
+    return r;
+}
+
 static const struct call {
     const char *name;
     int any_state; /* allowed before create */
     int (*go)(struct peer *p, json_t *args, const struct pending *from, struct cella_error *err);
 } calls[] = {
-    {"create", 1, call_create}, {"start", 0, call_start},   {"pause", 0, call_pause},
-    {"resume", 0, call_resume}, {"stats", 0, call_stats},   {"inspect", 0, call_inspect},
-    {"call", 0, call_method},   {"wait", 0, call_wait},     {"stop", 0, call_stop},
-    {"rm", 0, call_rm},         {"policy", 0, call_policy}, {"phase", 0, call_phase},
-    {"reach", 0, call_reach},
+    {"create", 1, call_create}, {"start", 0, call_start},       {"pause", 0, call_pause},
+    {"resume", 0, call_resume}, {"stats", 0, call_stats},       {"inspect", 0, call_inspect},
+    {"call", 0, call_method},   {"wait", 0, call_wait},         {"stop", 0, call_stop},
+    {"rm", 0, call_rm},         {"policy", 0, call_policy},     {"phase", 0, call_phase},
+    {"reach", 0, call_reach},   {"snapshot", 0, call_snapshot},
 };
 
 static void dispatch_call(struct peer *p, uint32_t id, json_t *message)

@@ -234,7 +234,9 @@ int create_cell(struct warden *w, struct cella_error *err)
     spec.mounts = mounts.v;
     spec.n_mounts = mounts.n;
     spec.mount_stride = sizeof(mounts.v[0]);
-    r = backend_create(w->backend_plugin, &w->backend_host.table, &spec, &w->backend, err);
+    r = w->copy.manifest
+            ? copy_backend(w, &spec, err)
+            : backend_create(w->backend_plugin, &w->backend_host.table, &spec, &w->backend, err);
     mount_list_fini(&mounts);
     if (r < 0)
         return r;

@@ -171,6 +171,10 @@ int cell_gc(const struct config *c, int dry_run, void (*found)(void *ctx, const 
     r = store_list(c->state_dir, each_cell, &g, err);
     if (r < 0)
         return r;
+    r = snapshot_gc(c->state_dir, dry_run, found, ctx, err);
+    if (r < 0)
+        return r;
+    g.count += r;
     if (g.failed)
         return fail(err, -EIO, "gc: %d steps failed; the first: %s", g.failed, g.first_error);
     return g.count;

@@ -172,6 +172,7 @@ static const struct member members[] = {
     {"user", M_STRING, offsetof(struct request, user)},
     {"workdir", M_STRING, offsetof(struct request, workdir)},
     {"hostname", M_STRING, offsetof(struct request, hostname)},
+    {"snapshot", M_STRING, offsetof(struct request, snapshot)},
     {"readonly", M_BOOL, offsetof(struct request, readonly)},
     {"detach", M_BOOL, offsetof(struct request, detach)},
     {"lease", M_BOOL, offsetof(struct request, lease)},

@@ -31,8 +31,8 @@ int store_init(const char *state_dir, struct cella_error *err)
     static const struct {
         const char *name;
         unsigned mode;
-    } dirs[] = {
-        {"cells", 0700}, {"names", 0700}, {"slots", 0700}, {"audit", 0700}, {"images", 0755}};
+    } dirs[] = {{"cells", 0700}, {"names", 0700},  {"slots", 0700},
+                {"audit", 0700}, {"images", 0755}, {"snapshots", 0700}};
     char path[512];
     size_t i;
     int r = mkdir_p(state_dir, 0711);

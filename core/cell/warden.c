@@ -68,6 +68,8 @@ static void warden_init(struct warden *w)
     w->main_fd = w->dir.dirfd = w->dir.lockfd = -1;
     w->started.borrow_exit_fd = w->attached.borrow_exit_fd = w->attached.own_tap_fd = -1;
     w->denials.dir = w->denials.fd = -1;
+    w->copy = (struct snapshot)SNAPSHOT_INIT;
+    w->copy_generation = 1;
     w->cell = json_object();
     host_init(w);
 }

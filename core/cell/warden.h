@@ -16,6 +16,7 @@
 #include "loop.h"
 #include "nspair.h"
 #include "plugin.h"
+#include "snapshot.h"
 #include "store.h"
 
 #define WARDEN_LOG_MAX (1u << 20)
@@ -32,7 +33,8 @@ struct machine;
 /* The create request: borrowed strings point into `root`. */
 struct request {
     json_t *root; /* owned */
-    const char *name, *class, *backend, *image, *policy, *policy_file, *user, *workdir, *hostname;
+    const char *name, *class, *backend, *image, *policy, *policy_file, *user, *workdir, *hostname,
+        *snapshot;               /* directory: the cell is a copy */
     struct config_limits limits; /* merged: request over class over built-in */
     int readonly, detach;
     int lease;                             /* the cell goes with the connection that asks for it */
@@ -123,7 +125,9 @@ struct warden {
     int image_held;
 
     struct link *link;
-    struct machine *machine; /* guest.c; NULL: the backend boots no guest */
+    struct snapshot copy;     /* take.c; manifest NULL: the cell is no copy */
+    uint64_t copy_generation; /* 1 in a cell that is none, larger in each child */
+    struct machine *machine;  /* guest.c; NULL: the backend boots no guest */
     struct peer *peers;
     uint64_t peer_serial;
     int listen_fd;
@@ -244,6 +248,18 @@ int cell_start(struct warden *w, struct cella_error *err);
 int cell_link(struct warden *w, int own_fd, struct cella_error *err);
 int cell_pause(struct warden *w, int on, struct cella_error *err);
 int main_start(struct warden *w, struct cella_error *err);
+
+/* take.c - snapshots of this cell, and a cell that is made of one. */
+int cell_snapshot(struct warden *w, json_t *args, json_t **ret, struct cella_error *err);
+int copy_open(struct warden *w, struct cella_error *err);
+void copy_undo(struct warden *w);
+/* 1 when it has one. */
+int copy_parent(const struct warden *w, struct audit_parent *ret);
+int copy_fits_backend(struct warden *w, struct cella_error *err);
+int copy_fits_image(const struct warden *w, struct cella_error *err);
+/* In the place of backend_create(). */
+int copy_backend(struct warden *w, const struct cella_spec *spec, struct cella_error *err);
+int copy_phase(struct warden *w, struct cella_error *err);
 
 /* guest.c - a cell that is a machine. The first three are the ways of run.c and create.c; where w->machine is NULL
    they are not called. */

@@ -60,6 +60,7 @@ static const struct opt table[] = {
     {"package", 0, OPT_STR, "NAME", "kernel package; default: linux-image-6.12-amd64", AT(package)},
     {"from", 0, OPT_STR, "FILE.deb", "kernel package that is here", AT(from)},
     {"file", 0, OPT_STR, "VMLINUZ", "kernel with everything built in", AT(file)},
+    {"count", 'n', OPT_COUNT, "N", "how many children; default: 1", AT(count)},
     {"help", 'h', OPT_FLAG, NULL, "this text", AT(help)},
 };
 

@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "images.h"
 #include "kernel.h"
+#include "snapshot.h"
 
 struct place {
     struct config *c;
@@ -61,7 +62,7 @@ static int used(void *ctx, const char *digest, char who[128])
 
     who[0] = 0;
     store_list(ctx, user_of, &u, errbuf_init(&eb));
-    return who[0] != 0;
+    return who[0] || snapshot_uses(ctx, digest, who);
 }
 
 /* ---- ls ---- */

@@ -94,7 +94,8 @@ static int add_image(const struct options *o, json_t *request)
 
     if (!o->image)
         return 0;
-    if (!colon || colon[1] == '/' || !colon[1] || strchr(colon, '@'))
+    if (!colon || colon[1] == '/' || !colon[1] || strchr(colon, '@') ||
+        !strncmp(o->image, "sha256:", 7))
         return json_object_set_new(request, "image", json_string(o->image));
     if (!realpath(colon + 1, real))
         return fail(cli_err, -errno, "--image %s: %s", o->image, strerror(errno));

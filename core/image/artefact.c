@@ -207,8 +207,7 @@ static int disk_commit(int dirfd_, struct cella_error *err)
     return facts ? json_write(dirfd_, EROFS_FILE ".json", facts, err) : -EIO;
 }
 
-/* 1: there and as recorded, 0: not there. */
-static int disk_ready(int dirfd_, struct cella_error *err)
+int artefact_disk_ready(int dirfd_, struct cella_error *err)
 {
     json_t *facts = artefact_read(dirfd_, EROFS_FILE ".json");
     int r = facts ? file_same(dirfd_, EROFS_FILE, facts, err) : -ENOENT;
@@ -222,14 +221,14 @@ static int disk_ready(int dirfd_, struct cella_error *err)
 int artefact_disk(const char *state_dir, int dirfd_, int treefd, struct cella_error *err)
 {
     struct image_dir d;
-    int r = disk_ready(dirfd_, err);
+    int r = artefact_disk_ready(dirfd_, err);
 
     if (r != 0)
         return r < 0 ? r : 0;
     r = image_dir_open(state_dir, &d, err);
     if (r < 0)
         return r;
-    r = disk_ready(dirfd_, err);
+    r = artefact_disk_ready(dirfd_, err);
     if (r == 0) {
         r = disk_make(dirfd_, treefd, err);
         if (r == 0)

@@ -33,6 +33,8 @@ int artefact_hold(const char *state_dir, const char *key, int *ret_own_fd, struc
 int artefact_claim(const struct image_dir *d, const char *key, int *ret_own_fd);
 /* Makes the disk of the held artefact from the tree unless it is there; checks size and time. */
 int artefact_disk(const char *state_dir, int dirfd, int treefd, struct cella_error *err);
+/* 1: there and as it was recorded, 0: not there. */
+int artefact_disk_ready(int dirfd, struct cella_error *err);
 /* Reads everything again: the tree and the disk are what was recorded. */
 int artefact_verify(int dirfd, struct cella_error *err);
 int file_sha256(int fd, char ret_hex[65]);

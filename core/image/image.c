@@ -289,6 +289,22 @@ static int directory_disk(const char *state_dir, int treefd, struct image *img,
     return img->digest ? 0 : fail(err, -ENOMEM, "out of memory");
 }
 
+/* By the key that directory_disk() gave it: the directory itself may be gone. */
+static int known_disk(const char *state_dir, const char *key, struct image *img,
+                      struct cella_error *err)
+{
+    int r = image_by_key(state_dir, key, img, err);
+
+    if (r == 0)
+        r = artefact_disk_ready(img->own_hold, err);
+    if (r <= 0)
+        return r < 0 ? r : fail(err, -ENOENT, "its disk is not on this host any more");
+    free(img->root);
+    if (asprintf(&img->root, "%s/images/%s/" EROFS_FILE, state_dir, key) < 0)
+        img->root = NULL;
+    return img->root ? 0 : fail(err, -ENOMEM, "out of memory");
+}
+
 static int to_disk(const char *state_dir, struct image *img, struct cella_error *err)
 {
     auto_close int treefd = open_tree_at(img->root, err);
@@ -350,6 +366,22 @@ int image_possible(const char *state_dir, const char *name, uint32_t root_need,
     return 0;
 }
 
+static int resolve_disk(const char *state_dir, const char *name, struct image *img,
+                        struct cella_error *err)
+{
+    int known = !strncmp(name, "dir-", 4) && strlen(name) == 36, r = no_disk(name, err);
+
+    if (r == 0 && known)
+        r = known_disk(state_dir, name, img, err);
+    else if (r == 0 && (r = resolve_tree(state_dir, name, img, err)) == 0)
+        r = to_disk(state_dir, img, err);
+    else
+        return r; /* it names the image */
+    if (r == 0)
+        r = kernel_for_image(state_dir, img, err);
+    return r < 0 ? fail_wrap(err, "image %s", name) : 0;
+}
+
 int image_resolve(const char *state_dir, const char *name, uint32_t root_need, struct image *ret,
                   struct cella_error *err)
 {
@@ -358,16 +390,10 @@ int image_resolve(const char *state_dir, const char *name, uint32_t root_need, s
 
     if (!img.name)
         return fail(err, -ENOMEM, "out of memory");
-    r = root_need == CELLA_ROOT_IMAGE ? no_disk(name, err) : 0;
-    if (r == 0)
+    if (root_need == CELLA_ROOT_IMAGE)
+        r = resolve_disk(state_dir, name, &img, err);
+    else
         r = resolve_tree(state_dir, name, &img, err);
-    if (r == 0 && root_need == CELLA_ROOT_IMAGE) {
-        r = to_disk(state_dir, &img, err);
-        if (r == 0)
-            r = kernel_for_image(state_dir, &img, err);
-        if (r < 0)
-            fail_wrap(err, "image %s", name);
-    }
     if (r < 0) {
         image_fini(&img);
         return r;

@@ -3,7 +3,7 @@
 #
 # bash completion for cella. The words are those of "cella __options"; a test compares them.
 
-_cella_verbs="run create start exec cp ps inspect logs stats reach pause resume stop rm call plugin config policy image audit doctor gc version help"
+_cella_verbs="run create start exec cp ps inspect logs stats reach pause resume stop rm call plugin config policy snapshot restore fork image audit doctor gc version help"
 
 _cella_options() {
     case $1 in
@@ -25,6 +25,9 @@ _cella_options() {
     plugin) echo "--json --help" ;;
     config) echo "--json --config --help" ;;
     policy) echo "--if-match --json --config --help" ;;
+    snapshot) echo "--json --config --help" ;;
+    restore) echo "--class --policy --timeout --idle --name --hostname --json --config --help" ;;
+    fork) echo "--count --name --policy --json --config --help" ;;
     image) echo "--packages --suite --mirror --package --from --file --check --json --config --help" ;;
     audit) echo "--lines --follow --kind --cell --json --config --help" ;;
     doctor) echo "--json --config --help" ;;
@@ -40,6 +43,10 @@ _cella_cells() {
 
 _cella_images() {
     cella image ls 2>/dev/null | awk 'NR > 1 && $1 != "-" { print $1 }'
+}
+
+_cella_snapshots() {
+    cella snapshot ls 2>/dev/null | awk 'NR > 1 { print $2 == "-" ? $1 : $2 }'
 }
 
 _cella() {
@@ -59,9 +66,15 @@ _cella() {
         return
     fi
     case $verb in
-    start | exec | inspect | logs | stats | reach | pause | resume | stop | rm | call)
+    start | exec | inspect | logs | stats | reach | pause | resume | stop | rm | call | fork)
         mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells)" -- "$cur") ;;
     cp) mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells | sed 's/$/:/')" -f -- "$cur") ;;
+    snapshot)
+        case $prev in
+        rm | verify) mapfile -t COMPREPLY < <(compgen -W "$(_cella_snapshots)" -- "$cur") ;;
+        *) mapfile -t COMPREPLY < <(compgen -W "ls rm verify $(_cella_cells)" -- "$cur") ;;
+        esac ;;
+    restore) mapfile -t COMPREPLY < <(compgen -W "$(_cella_snapshots)" -- "$cur") ;;
     image)
         case $COMP_CWORD:$prev in
         2:*) mapfile -t COMPREPLY < <(compgen -W "ls build import rm verify disk gc kernel" -- "$cur") ;;
