@@ -5,6 +5,7 @@
 It is made before the run gives up its network, by the program under test. The lab machine, which has no network and sees
 the host's files, finds it there.
 """
+import fcntl
 import os
 import pathlib
 import subprocess
@@ -34,6 +35,12 @@ def prepare(build):
     if os.environ.get("LAB_VM"):
         return f"{directory} does not hold {mark.name}; run the integration tests on the host first"
     directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "w") as lock:  # shards begin at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return None if mark.exists() else _fill(build, directory, mark)
+
+
+def _fill(build, directory, mark):
     trouble = _cella(build, directory, "kernel", "fetch") or \
         _cella(build, directory, "build", "base", "--packages", PACKAGES) or _cella(build, directory, "disk", "base")
     if not trouble:
