@@ -152,11 +152,11 @@ def test_the_built_image_is_one_tree_everywhere(cella, guest_cache, tmp_path):
     tree = host_tree(artefact / "root")
     assert len(tree) > 3000 and "/usr/bin/python3" in tree
     assert not [path for path, row in tree.items() if row[1] & 0o6000 and row[0] != 0o040000]  # no setuid programs
+    source = (PROBES / "tree.py").read_text()
     with mounted(artefact / "root.erofs", tmp_path / "mnt") as at:
         assert host_tree(at) == tree
-    source = (PROBES / "tree.py").read_text()
-    image = ["--image", f"dir:{artefact / 'root'}"] if cella.backend == "container" else ["--image", "base"]
-    seen = cella.python(source, "/", *OWN, flags=image, timeout=120).ok().json()
+        image = ["--image", f"dir:{at}" if cella.backend == "container" else "base"]
+        seen = cella.python(source, "/", *OWN, flags=image, timeout=120).ok().json()
     different = {path: (tree.get(path), seen.get(path)) for path in tree.keys() | seen.keys() if tree.get(path) != seen.get(path)}
     assert not different, dict(list(different.items())[:10])
 
