@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
@@ -100,6 +101,7 @@ static const struct {
               {"/rw/vartmp", "/var/tmp", 0}};
 
 struct trees { /* detached copies, made in init's root */
+    char shm[64]; /* options of /dev/shm: no more than the layer has */
     int etc[ARRAY_LEN(etc)], layers[ARRAY_LEN(layers)], shown, covers[COVERS_MAX];
 };
 
@@ -172,10 +174,25 @@ static int fs_mount(const char *type, const char *path, unsigned long flags, con
 
 /* ---- the root, before it is the root ---- */
 
+static void shm_options(struct trees *t)
+{
+    struct statfs fs;
+    char n[24];
+
+    t->shm[0] = 0;
+    text_add(t->shm, sizeof(t->shm), "mode=1777");
+    if (statfs("/rw", &fs) < 0)
+        return;
+    text_add(t->shm, sizeof(t->shm), ",size=");
+    text_add(t->shm, sizeof(t->shm), num_text(fs.f_blocks * (uint64_t)fs.f_bsize, n));
+}
+
 static int trees_take(const struct boot *b, struct trees *t)
 {
     size_t i;
     int r = tree_take(STATE "/shown", &t->shown);
+
+    shm_options(t);
 
     for (i = 0; r == 0 && i < ARRAY_LEN(etc); i++)
         r = tree_take(etc[i].source, &t->etc[i]);
@@ -263,7 +280,7 @@ static int user_mounts(const struct boot *b)
     return r;
 }
 
-static int dev_make(void)
+static int dev_make(const struct trees *t)
 {
     char path[32];
     size_t i;
@@ -285,7 +302,7 @@ static int dev_make(void)
     if (r == 0)
         r = fs_mount("mqueue", "/dev/mqueue", MS_NODEV | MS_NOEXEC, NULL);
     if (r == 0)
-        r = fs_mount("tmpfs", "/dev/shm", MS_NODEV, "mode=1777");
+        r = fs_mount("tmpfs", "/dev/shm", MS_NODEV, t->shm);
     if (r == 0 && mount(NULL, "/dev", NULL,
                         MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, NULL) < 0)
         r = blame(errno, "cannot make /dev read-only", NULL);
@@ -333,7 +350,7 @@ static int look(const struct boot *b, struct trees *t)
     if (r == 0)
         r = fs_mount("sysfs", "/sys", MS_NODEV | MS_NOEXEC | MS_RDONLY, NULL);
     if (r == 0)
-        r = dev_make();
+        r = dev_make(t);
     if (r == 0)
         r = mask();
     if (r == 0)

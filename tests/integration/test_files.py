@@ -10,6 +10,8 @@ import tarfile
 
 import pytest
 
+from harness import guests
+
 
 @pytest.fixture
 def cell(cella):
@@ -179,6 +181,8 @@ def test_state_directory_is_never_mounted(cella, tmp_path):
     """Nor what lies in it or holds it, and no rule of the operator opens it. It lies here where all else may be mounted."""
     state = tmp_path / "holder" / "state"
     state.parent.mkdir()
+    if cella.backend in guests.MACHINES:
+        guests.lend(cella.build, state)
     with cella.configured(state_dir=str(state), audit=None, mounts=[{"path": str(state)}]):
         cella.run("--", "true").ok()
         for source in (state, state / "cells", state.parent):

@@ -198,12 +198,13 @@ class Cella:
             self._doctor = self("doctor", "--json").json()
         return self._doctor
 
-    def capability(self, name):
+    def capability(self, name, unsaid="native"):
         """none, emulated or native, as the backend's probe says on this host."""
-        for row in _walk(self.doctor()):
+        mine = [p for p in self.doctor()["plugins"] if p.get("kind") == "backend" and p.get("name") == self.backend]
+        for row in _walk(mine):
             if row.get("name", row.get("capability")) == name and "answer" in row:
                 return row["answer"]
-        return "native"
+        return unsaid
 
     # ---- audit
 

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cella authors
+"""What a copy of a running cell must have settled before it serves anybody, and what it must leave alone.
+
+One family is forked for all: a parent in which a witness runs, and its children. The witness is older than the
+copies, so what it notes in a child is what a program of the parent would see there.
+"""
+import json
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+
+from harness import internet as world
+from harness.cella import command_of, wait_until
+
+RULE = {"id": "echo", "cidr": f"{world.ECHO}/32", "ports": [8080], "proto": "tcp", "layer": "raw"}
+OPEN, CLOSED = json.dumps({"version": 1, "allow": [RULE]}), json.dumps({"version": 1, "allow": []})
+
+# Holds a connection, draws random bytes, watches its clock; notes it all every 50 ms.
+WITNESS = """import json, os, socket, sys, time
+s = socket.create_connection((sys.argv[1], 8080), 5)
+s.settimeout(5)
+n, back, last, state = 0, 0, time.monotonic(), 'open'
+while True:
+    now = time.monotonic()
+    back, last, n = back + (now < last), now, n + 1
+    if state == 'open':
+        try:
+            s.sendall(b'x')
+            state = 'open' if s.recv(1) == b'x' else 'closed'
+        except OSError as e:
+            state = type(e).__name__
+    with open('/tmp/drawn', 'a') as f:
+        f.write(os.urandom(16).hex() + '\\n')
+    with open('/tmp/new', 'w') as f:
+        json.dump({'n': n, 'back': back, 'connection': state}, f)
+    os.rename('/tmp/new', '/tmp/note')
+    time.sleep(0.05)"""
+
+IDENTITY = """import json, os, socket, uuid
+read = lambda path: open(path).read().strip()
+print(json.dumps({'hostname': socket.gethostname(), 'file': read('/etc/hostname'), 'machine': read('/etc/machine-id'),
+    'boot': read('/proc/sys/kernel/random/boot_id'), 'mac': read('/sys/class/net/eth0/address'),
+    'uuid': str(uuid.uuid4()), 'random': os.getrandom(16).hex(), 'openssl': os.popen('openssl rand -hex 16').read().strip(),
+    'generation': int(read('/run/cella/generation')), 'denials': read('/run/cella/denials')}))"""
+
+DIAL = """import socket, sys
+try:
+    s = socket.create_connection((sys.argv[1], 8080), 5)
+    s.sendall(b'x'); print('ok' if s.recv(1) == b'x' else 'closed')
+except OSError as e: print(type(e).__name__)"""
+
+ECHO_TIME = "import sys, time\nfor line in sys.stdin: print(time.time(), flush=True)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def able(session_cella):
+    if session_cella.capability("snapshot", unsaid="none") == "none":
+        pytest.skip("the backend says it cannot copy a cell")
+
+
+def python(cella, cell, source, *words, **options):
+    return cella("exec", cell, "--", "python3", "-c", source, *words, **options).ok()
+
+
+def note(cella, cell):
+    return json.loads(cella("exec", cell, "--", "cat", "/tmp/note").ok().text)
+
+
+def address(cella, cell):
+    return cella.inspect(cell)["address"].split("/")[0]
+
+
+class Family:
+    def __init__(self, cella, directory):
+        self.cella, self.parent = cella, f"parent{time.monotonic_ns()}"
+        policy = directory / "open.json"
+        policy.write_text(OPEN)
+        cella("create", "--name", self.parent, "--policy", policy, "--memory", "256M").ok()
+        cella("start", self.parent).ok()
+        python(cella, self.parent, DIAL, "203.0.113.99")  # a denial that is the parent's alone
+        self.witness = cella.spawn("exec", self.parent, "--", "python3", "-c", WITNESS, world.ECHO)
+        wait_until(lambda: cella("exec", self.parent, "--", "cat", "/tmp/note").status == 0, 30)
+        self.children = cella("fork", self.parent, "-n", "2", "--name", f"{self.parent}-k", "--json", timeout=240).ok().json()
+        self.all = [self.parent] + self.children
+
+    def close(self):
+        for cell in self.all:
+            self.cella("rm", "--force", cell)
+        self.witness.kill()
+        self.witness.communicate()
+
+
+@pytest.fixture(scope="module")
+def family(session_cella, tmp_path_factory):
+    from harness import residue
+    before = residue.snapshot(session_cella.state)
+    made = Family(session_cella, tmp_path_factory.mktemp("family"))
+    session_cella.baseline |= residue.snapshot(session_cella.state) - before
+    made.identities = {cell: json.loads(python(session_cella, cell, IDENTITY).text) for cell in made.all}
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("what", ["hostname", "file", "machine", "boot", "mac", "uuid", "random", "openssl"])
+def test_no_two_of_a_family_have_the_same(family, what):
+    seen = [one[what] for one in family.identities.values()]
+    assert len(set(seen)) == len(seen) == 3 and all(seen), seen
+
+
+def test_addresses_differ_and_are_what_the_host_says(family):
+    cells = {cell: address(family.cella, cell) for cell in family.all}
+    assert len(set(cells.values())) == 3
+    for cell, wanted in cells.items():
+        shown = family.cella("exec", cell, "--", "ip", "-o", "-4", "addr", "show", "eth0").ok().text
+        assert wanted in shown and shown.count("inet ") == 1
+
+
+def test_a_child_has_the_greater_generation(family):
+    parent, *children = [family.identities[cell]["generation"] for cell in family.all]
+    assert all(child > parent for child in children)
+
+
+def test_what_was_denied_to_the_parent_is_not_told_to_a_child(family):
+    parent, *children = [family.identities[cell]["denials"] for cell in family.all]
+    assert "203.0.113.99" in parent and not any(children)
+
+
+def test_a_program_older_than_the_copies_draws_other_bytes_in_each(family):
+    wait_until(lambda: all(note(family.cella, cell)["n"] > 0 for cell in family.all), 30)
+    time.sleep(1)
+    drawn = [family.cella("exec", cell, "--", "cat", "/tmp/drawn").ok().text.split() for cell in family.all]
+    common = len(os.path.commonprefix(drawn))
+    after = [set(lines[common:]) for lines in drawn]
+    assert common > 0 and all(len(lines) > 3 for lines in after), [len(lines) for lines in after]
+    assert not (after[0] & after[1] or after[0] & after[2] or after[1] & after[2])
+
+
+def test_the_connection_ends_in_the_children_and_lives_in_the_parent(family):
+    first = note(family.cella, family.parent)
+    for child in family.children:
+        wait_until(lambda: note(family.cella, child)["connection"] != "open", 30)
+        assert note(family.cella, child)["connection"] in ("ConnectionAbortedError", "ConnectionResetError")
+    time.sleep(1)
+    second = note(family.cella, family.parent)
+    assert second["connection"] == "open" and second["n"] > first["n"]
+
+
+def test_monotonic_time_never_goes_back(family):
+    for cell in family.all:
+        first = note(family.cella, cell)
+        assert first["back"] == 0
+        wait_until(lambda: note(family.cella, cell)["n"] > first["n"], 30)
+        assert note(family.cella, cell)["back"] == 0
+
+
+def test_wall_clock_is_the_hosts_within_50_ms(family):
+    for cell in family.all:
+        process = family.cella.spawn("exec", "-i", cell, "--", "python3", "-u", "-c", ECHO_TIME, stdin=-1)
+        best = None
+        for _ in range(20):
+            before = time.time()
+            process.stdin.write(b"?\n")
+            process.stdin.flush()
+            inside, after = float(process.stdout.readline()), time.time()
+            best = min(best or (9, 0), (after - before, inside - (before + after) / 2))
+        process.stdin.close()
+        process.wait()
+        assert abs(best[1]) <= 0.05 + best[0] / 2, f"{cell}: {best[1] * 1000:.1f} ms off (round trip {best[0] * 1000:.1f} ms)"
+
+
+def test_nothing_leaves_a_child_under_the_parents_address(family):
+    """The gate of each child refuses and records every packet that has not the child's own source."""
+    for child in family.children:
+        assert python(family.cella, child, DIAL, world.ECHO).text.strip() == "ok"  # it does carry the child's own
+        assert not [e for e in family.cella.events(child) if e.get("reason") == "source_spoofed"]
+
+
+def test_a_child_settled_before_anything_else_ran(family):
+    for child in family.children:
+        kinds = [e["kind"] for e in family.cella.events(child)]
+        settled = kinds.index("cell.settled")
+        assert settled < kinds.index("cell.start") and "exec.start" not in kinds[:settled]
+
+
+def test_a_fork_of_a_fork(family):
+    child = family.children[0]
+    grandchild, = family.cella("fork", child, "-n", "1", "--name", f"{child}-g", "--json", timeout=240).ok().json()
+    family.all.append(grandchild)
+    new = json.loads(python(family.cella, grandchild, IDENTITY).text)
+    for what in ("hostname", "machine", "boot", "mac", "random"):
+        assert new[what] not in [one[what] for one in family.identities.values()]
+    assert new["generation"] > family.identities[child]["generation"]
+    assert note(family.cella, grandchild)["back"] == 0
+
+
+def test_a_policy_tightened_after_the_snapshot_holds_on_the_first_packet(cella, internet, tmp_path):
+    policy = tmp_path / "site.json"
+    policy.write_text(OPEN)
+    policy.chmod(0o600)
+    classes = {"default": dict(cella.config()["classes"]["default"], policy="site")}
+    with cella.configured(classes=classes, policies={"site": {"file": str(policy)}}), cella.cell() as parent:
+        assert python(cella, parent, DIAL, world.ECHO).text.strip() == "ok"
+        cella("snapshot", parent, f"{parent}-s", timeout=120).ok()
+        mark = internet.quiet()
+        policy.write_text(CLOSED)
+        try:
+            copy = cella("restore", f"{parent}-s", "--name", f"{parent}-r", timeout=240).ok().text.strip()
+            assert python(cella, copy, DIAL, world.ECHO).text.strip() == "ConnectionRefusedError"
+            assert not internet.connections_since(mark)
+            cella("rm", "--force", copy).ok()
+            policy.write_text(OPEN)
+            copy = cella("restore", f"{parent}-s", "--name", f"{parent}-o", timeout=240).ok().text.strip()
+            assert python(cella, copy, DIAL, world.ECHO).text.strip() == "ok"
+            cella("rm", "--force", copy).ok()
+        finally:
+            cella("snapshot", "rm", f"{parent}-s")
+
+
+def machines():
+    return {int(p.name) for p in pathlib.Path("/proc").iterdir() if p.name.isdigit() and "qemu-system" in command_of(int(p.name))}
+
+
+def test_a_child_that_does_not_confirm_is_never_handed_out(cella):
+    """Its processor stands still from the moment it exists: no answer, no cell, nothing left."""
+    with cella.cell() as parent:
+        cella("snapshot", parent, f"{parent}-s", timeout=120).ok()
+        before = machines()
+        process = cella.spawn("restore", f"{parent}-s", "--name", f"{parent}-r")
+        wait_until(lambda: machines() - before, 20)
+        for pid in machines() - before:
+            os.kill(pid, signal.SIGSTOP)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 125 and not out and err.count(b"\n") == 1, (process.returncode, out, err)
+        assert f"{parent}-r" not in cella.ps()
+        cella("snapshot", "rm", f"{parent}-s").ok()
