@@ -55,7 +55,11 @@ static int kernel_open(const char *state_dir, const char *version, int *ret_own_
     if (!record)
         return fail(err, -EBADMSG, "guest kernel %s: its record %s/kernel.json cannot be read",
                     version, path);
-    r = file_same(fd, "vmlinuz", json_object_get(record, "vmlinuz"), err);
+    r = kernel_stale(record)
+            ? fail(err, -ESTALE,
+                   "another version of cella took it out of its package, without all that this one "
+                   "needs; \"cella image kernel fetch\" takes it again")
+            : file_same(fd, "vmlinuz", json_object_get(record, "vmlinuz"), err);
     if (r < 0) {
         json_decref(record);
         return fail_wrap(err, "guest kernel %s", version);
@@ -241,6 +245,7 @@ static json_t *row_new(const struct image_dir *d, const char *version, const cha
         return NULL;
     }
     json_object_set_new(row, "bytes", json_integer(size));
+    json_object_set_new(row, "stale", json_boolean(kernel_stale(row)));
     json_object_set_new(row, "default", json_boolean(!strcmp(version, chosen)));
     json_object_set_new(row, "in_use", json_boolean(artefact_claim(d, version, &mine) == -EBUSY));
     return row;

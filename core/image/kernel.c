@@ -239,6 +239,17 @@ static int choose_modules(struct making *m, const char *dir, struct modules *lis
     return r < 0 ? r : 0;
 }
 
+/* What a kernel was searched for; another build of cella may want more. */
+static json_t *wanted_names(void)
+{
+    json_t *names = json_array();
+    size_t i;
+
+    for (i = 0; i < ARRAY_LEN(wanted); i++)
+        json_array_append_new(names, json_string(wanted[i].name));
+    return names;
+}
+
 static int take_modules(struct making *m, const char *dir, json_t *record, struct cella_error *err)
 {
     auto_free struct modules *list = calloc(1, sizeof(*list));
@@ -254,6 +265,7 @@ static int take_modules(struct making *m, const char *dir, json_t *record, struc
     }
     json_object_set_new(record, "modules", order);
     json_object_set_new(record, "absent", absent);
+    json_object_set_new(record, "wanted", wanted_names());
     return r;
 }
 
@@ -265,6 +277,17 @@ static int take_vmlinuz(struct making *m, const char *version, struct cella_erro
     if (renameat(m->fd, path, m->fd, "vmlinuz") < 0 || fchmodat(m->fd, "vmlinuz", 0644, 0) < 0)
         return fail(err, -errno, "boot/vmlinuz-%s: %s", version, strerror(errno));
     return 0;
+}
+
+int kernel_stale(const json_t *record)
+{
+    const char *from = json_string_value(json_object_get(record, "from"));
+    json_t *names = wanted_names();
+    int stale =
+        !(from && !strcmp(from, "file")) && !json_equal(json_object_get(record, "wanted"), names);
+
+    json_decref(names);
+    return stale;
 }
 
 static json_t *record_new(const char *version, const char *from, const char *source)

@@ -14,8 +14,6 @@ import pytest
 @pytest.fixture
 def copies(cella):
     """The program with the test backend; gives a call that changes its option "fault"."""
-    if cella.backend != "container":
-        pytest.skip("the test backend is made of the container backend")
     plugin = cella.build / "tests/integration/plugins/cella-test-copy-backend.so"
     allowed = {"floor": "process", "backends": ["copy"], "policy": "deny", "image": "host"}
 
@@ -121,9 +119,10 @@ def test_names_are_unique(cella, copies):
 
 
 def test_what_cannot_be_saved_is_refused(cella, copies):
-    with cella.cell() as cell:
-        cella("snapshot", cell).one_line(125, "snapshot")  # the container backend has none
-        cella("fork", cell).one_line(125, "snapshot")
+    if cella.capability("snapshot") == "none":  # as of the container backend
+        with cella.cell() as cell:
+            cella("snapshot", cell).one_line(125, "snapshot")
+            cella("fork", cell).one_line(125, "snapshot")
     with copies():
         with cella.cell("--mount", "/usr/share:/data") as cell:
             cella("snapshot", cell).one_line(125, "--mount")

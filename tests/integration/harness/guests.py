@@ -6,6 +6,7 @@ It is made before the run gives up its network, by the program under test. The l
 the host's files, finds it there.
 """
 import fcntl
+import json
 import os
 import pathlib
 import subprocess
@@ -30,14 +31,24 @@ def prepare(build):
     """Fills the cache; gives what stood in the way, or None. The tests that need it say it."""
     directory = cache(build)
     mark = directory / f"ready-{PACKAGES}"
-    if mark.exists():
+    if mark.exists() and not _stale(build, directory):
         return None
     if os.environ.get("LAB_VM"):
         return f"{directory} does not hold {mark.name}; run the integration tests on the host first"
     directory.mkdir(parents=True, exist_ok=True)
     with open(directory / "lock", "w") as lock:  # shards begin at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return None if mark.exists() else _fill(build, directory, mark)
+        if mark.exists():
+            return _cella(build, directory, "kernel", "fetch") if _stale(build, directory) else None
+        return _fill(build, directory, mark)
+
+
+def _stale(build, directory):
+    """The kernel was fetched by a build that looked for other modules."""
+    env = dict(os.environ, CELLA_STATE_DIR=str(directory / "state"))
+    env.pop("CELLA_CONFIG", None)
+    out = subprocess.run([str(build / "cella"), "image", "kernel", "ls", "--json"], env=env, stdout=subprocess.PIPE).stdout
+    return not any(row["default"] and not row["stale"] for row in json.loads(out or "[]"))
 
 
 def _fill(build, directory, mark):
