@@ -18,7 +18,7 @@
 #define JAIL_FDS_MAX 40
 
 struct jail_bind {
-    const char *source; /* of the host, absolute; no link is followed */
+    const char *source; /* of the host, absolute; no link is followed. */
     char target[64];    /* in the jail, absolute; its parent exists in the jail */
     int file, writable;
 };

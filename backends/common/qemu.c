@@ -261,7 +261,8 @@ static int without_ram(struct qemu *q, struct cella_error *err)
 
 static int migrate(struct qemu *q, const char *command, int borrow_fd, struct cella_error *err)
 {
-    int r = without_ram(q, err);
+    int r = lseek(borrow_fd, 0, SEEK_SET) < 0 ? fail(err, -errno, "state: %s", strerror(errno))
+                                              : without_ram(q, err);
 
     q->migrated = 0;
     if (r == 0)

@@ -103,6 +103,9 @@ int qemu_ram_detach(struct qemu *q, struct cella_error *err);
 /* Where QEMU has mapped its RAM; checks that it is mapped as it should be. */
 int qemu_ram_find(const struct qemu *q, int borrow_ram_fd, int private, uint64_t ram_bytes,
                   uint64_t *ret_address, struct cella_error *err);
+/* Writes the pages that QEMU has copies of, of RAM mapped privately at `address`, to the same offsets of a file. */
+int qemu_ram_copies(const struct qemu *q, uint64_t address, uint64_t ram_bytes, int borrow_to,
+                    uint64_t *ret_bytes, struct cella_error *err);
 int qemu_balloon(struct qemu *q, uint64_t ram_bytes, struct cella_error *err);
 
 #endif

@@ -195,6 +195,19 @@ int qmp_call(struct qmp *q, const char *command, json_t *own_args, int borrow_fd
     return r;
 }
 
+static int greeted(struct qmp *q, json_t *o)
+{
+    json_t *v = json_object_get(json_object_get(json_object_get(o, "QMP"), "version"), "qemu");
+    json_t *a = json_object_get(v, "major"), *b = json_object_get(v, "minor"),
+           *c = json_object_get(v, "micro");
+
+    if (!json_is_integer(a) || !json_is_integer(b) || !json_is_integer(c))
+        return -EBADMSG;
+    snprintf(q->version, sizeof(q->version), "%u.%u.%u", (unsigned)json_integer_value(a) % 1000,
+             (unsigned)json_integer_value(b) % 1000, (unsigned)json_integer_value(c) % 1000);
+    return 0;
+}
+
 int qmp_open(struct qmp *q, int own_fd, uint64_t timeout_ns, struct cella_error *err)
 {
     json_t *o = NULL;
@@ -202,8 +215,8 @@ int qmp_open(struct qmp *q, int own_fd, uint64_t timeout_ns, struct cella_error 
 
     *q = (struct qmp){.fd = own_fd, .event = q->event, .ctx = q->ctx};
     r = answer(q, timeout_ns, &o);
-    if (r == 0 && !json_object_get(o, "QMP"))
-        r = -EBADMSG;
+    if (r == 0)
+        r = greeted(q, o);
     json_decref(o);
     if (r < 0)
         say(r, "greeting", err);

@@ -20,6 +20,7 @@ struct qmp {
     int fd; /* owned, non-blocking; -1 = none */
     struct buf in;
     uint64_t next_id;
+    char version[32];                                         /* "7.2.22", from the greeting */
     void (*event)(void *ctx, const char *name, json_t *data); /* NULL = ignored; data may be NULL */
     void *ctx;
 };

@@ -9,7 +9,9 @@
  * lets its processors run. Threads: one per instance; no process globals. The thread that calls create()
  * must live as long as the cell: its end is the parent's death for PR_SET_PDEATHSIG.
  */
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "fullvm.h"
@@ -73,7 +75,7 @@ static int fullvm_create(const struct cella_host *host, const struct cella_spec 
                          void **ret_self, struct cella_error *err)
 {
     struct fullvm *f;
-    int r = launch_new(host, spec, &f, err);
+    int r = launch_new(host, spec, 0, &f, err);
 
     if (r == 0) {
         r = launch_fresh(f, spec, err);
@@ -215,6 +217,59 @@ static int fullvm_resize(void *self, const struct cella_limits *limits, struct c
     return limits_resize(self, limits, err);
 }
 
+static int fullvm_snapshot(void *self, const struct cella_snapshot *snapshot,
+                           struct cella_error *err)
+{
+    return snapshot_take(self, snapshot->borrow_dir_fd, err);
+}
+
+static int fullvm_restore(const struct cella_host *host, const struct cella_spec *spec,
+                          const struct cella_snapshot *snapshot, void **ret_self,
+                          struct cella_error *err)
+{
+    struct fullvm *f;
+    int r = launch_new(host, spec, 1, &f, err);
+
+    if (r == 0) {
+        r = snapshot_restore(f, spec, snapshot->borrow_dir_fd, err);
+        if (r < 0)
+            launch_free(f);
+    }
+    if (spec->own_tap_fd >= 0)
+        close(spec->own_tap_fd); /* QEMU has its own */
+    if (r < 0)
+        return r;
+    *ret_self = f;
+    return 0;
+}
+
+/* By way of a snapshot that has no name any more when this returns; the child holds its files. */
+static int fullvm_fork(void *self, const struct cella_spec *child, void **ret_self,
+                       struct cella_error *err)
+{
+    struct fullvm *f = self;
+    struct cella_snapshot s = {.hdr = CELLA_HDR_INIT(struct cella_snapshot, CELLA_KIND_SNAPSHOT),
+                               .borrow_dir_fd = -1};
+    int r;
+
+    if (mkdirat(f->scratch_fd, "fork", 0700) < 0)
+        r = cella_error_set(err, -errno, STEP_SNAPSHOT, "fork: scratch: %s", strerror(errno));
+    else
+        r = s.borrow_dir_fd = openat(f->scratch_fd, "fork", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r >= 0) {
+        r = snapshot_take(f, s.borrow_dir_fd, err);
+        if (r == 0)
+            r = fullvm_restore(f->host, child, &s, ret_self, err);
+        else if (child->own_tap_fd >= 0)
+            close(child->own_tap_fd);
+        close(s.borrow_dir_fd);
+    } else if (child->own_tap_fd >= 0) {
+        close(child->own_tap_fd);
+    }
+    remove_tree_at(f->scratch_fd, "fork");
+    return r;
+}
+
 static const struct cella_backend_ops ops = {
     .hdr = CELLA_HDR_INIT(struct cella_backend_ops, CELLA_KIND_BACKEND),
     .name = "fullvm",
@@ -237,5 +292,8 @@ static const struct cella_backend_ops ops = {
     .resume = fullvm_resume,
     .stats = fullvm_stats,
     .resize = fullvm_resize,
+    .snapshot = fullvm_snapshot,
+    .restore = fullvm_restore,
+    .fork = fullvm_fork,
 };
 CELLA_REGISTER(CELLA_KIND_BACKEND, ops)

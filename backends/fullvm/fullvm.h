@@ -7,6 +7,9 @@
  * fullvm.c    operation table, options, lifecycle
  * launch.c    from a spec to a machine that is built and stopped
  * disk.c      the writable disk: a file system of a size, layers above it
+ * snapshot.c  a running machine into a directory
+ * restore.c   a machine out of a directory
+ * manifest.c  what such a directory says of itself
  * limits.c    limits and figures
  * console.c   the guest's serial console, bounded
  * host.c      what this host's QEMU and KVM are
@@ -23,6 +26,8 @@
 #include "util.h"
 
 #define CONSOLE_KEPT 32768u
+/* What the guest's kernel takes for itself; a limit is what is left for the cell. */
+#define RAM_KERNEL(limit) ((96ull << 20) + (limit) / 32)
 #define RAM_MIN (64ull << 20)
 #define RAM_MAX (1ull << 40)
 #define VCPUS_MAX 64u
@@ -43,6 +48,8 @@ struct fullvm {
     char id[CELLA_ID_LEN + 1];
     char *scratch;
     int scratch_fd;
+    char *program, *kernel, *initrd; /* without links */
+    int kernel_fd;                   /* of a copy: only its head */
     int best_effort;
     struct cgroup cgroup;
     struct cella_limits limits;
@@ -57,6 +64,8 @@ struct fullvm {
     int layer_fds[QEMU_LAYERS_MAX]; /* of the writable disk, the lowest first */
     uint32_t n_layers;
     uint64_t disk_bytes;
+    uint64_t root_bytes;
+    uint64_t pause_ns; /* how long the last snapshot stopped the machine */
     int has_net, n_shares;
     int started, paused, stopping;
     uint32_t limit_hit;
@@ -88,14 +97,21 @@ const char *host_program(const char *const *paths);
 extern const char *const mke2fs_paths[], *const qemu_img_paths[];
 
 /* launch.c */
-int launch_new(const struct cella_host *host, const struct cella_spec *spec, struct fullvm **ret,
-               struct cella_error *err);
+/* `copy`: of a snapshot, which boots no kernel. */
+int launch_new(const struct cella_host *host, const struct cella_spec *spec, int copy,
+               struct fullvm **ret, struct cella_error *err);
 /* Fresh memory and disk, and launch_start(). */
 int launch_fresh(struct fullvm *f, const struct cella_spec *spec, struct cella_error *err);
 int launch_connect(struct fullvm *f, const char *name, int *ret_fd, struct cella_error *err);
 int launch_start(struct fullvm *f, const struct cella_spec *spec, int incoming,
                  struct cella_error *err);
 void launch_free(struct fullvm *f);
+
+/* snapshot.c, restore.c: on failure the directory is empty, the cell as it was; launch_free() what could not be
+   restored */
+int snapshot_take(struct fullvm *f, int dir, struct cella_error *err);
+int snapshot_restore(struct fullvm *f, const struct cella_spec *spec, int dir,
+                     struct cella_error *err);
 
 /* disk.c */
 int disk_new(struct fullvm *f, struct cella_error *err);

@@ -41,9 +41,30 @@ static int file_check(const char *what, const char *path, const char *hint, stru
     return 0;
 }
 
+/* QEMU serves it under an id of its own and would not start. */
+static int mount_readable(const char *source, uint32_t id, struct cella_error *err)
+{
+    unsigned need = S_IROTH | S_IXOTH;
+    struct stat st;
+
+    if (stat(source, &st) < 0)
+        return cella_error_set(err, -errno, STEP_SPEC, "mount %s: %s", source, strerror(errno));
+    if (st.st_uid == id)
+        need <<= 6;
+    else if (st.st_gid == id)
+        need <<= 3;
+    if ((st.st_mode & need) == need)
+        return 0;
+    return cella_error_set(err, -EACCES, STEP_SPEC,
+                           "mount %s: the id %u may not look into it, and a machine gets nothing "
+                           "more than that; chmod o+rx %s",
+                           source, id, source);
+}
+
 static int mounts_check(const struct cella_spec *spec, struct cella_error *err)
 {
     uint32_t i;
+    int r;
 
     if (spec->n_mounts > QEMU_SHARES_MAX)
         return cella_error_set(err, -E2BIG, STEP_SPEC, "%u mounts: at most %d", spec->n_mounts,
@@ -60,14 +81,17 @@ static int mounts_check(const struct cella_spec *spec, struct cella_error *err)
                                    "mount %s: a machine is shown directories, not single files; "
                                    "mount the directory, or copy the file with cella cp",
                                    m->source);
+        r = mount_readable(m->source, spec->uid_base, err);
+        if (r < 0)
+            return r;
     }
     return 0;
 }
 
-static int spec_check(const struct cella_spec *spec, struct cella_error *err)
+static int spec_check(const struct cella_spec *spec, int copy, struct cella_error *err)
 {
     static const char *const hint = "cella image kernel fetch gets one";
-    int r;
+    int r = 0;
 
     if (strlen(spec->cell_id) != CELLA_ID_LEN)
         return cella_error_set(err, -EINVAL, STEP_SPEC, "cell id \"%s\": expected %d characters",
@@ -75,8 +99,9 @@ static int spec_check(const struct cella_spec *spec, struct cella_error *err)
     if (!spec->uid_base)
         return cella_error_set(err, -EINVAL, STEP_SPEC,
                                "id range: QEMU needs an id of its own that is not 0");
-    r = file_check("kernel", spec->kernel, hint, err);
-    if (r == 0)
+    if (!copy)
+        r = file_check("kernel", spec->kernel, hint, err);
+    if (r == 0 && !copy)
         r = file_check("initramfs", spec->initrd, hint, err);
     if (r == 0 && (!spec->root || spec->root[0] != '/'))
         r = cella_error_set(err, -EINVAL, STEP_SPEC, "root \"%s\": expected a disk image",
@@ -88,23 +113,23 @@ static int spec_check(const struct cella_spec *spec, struct cella_error *err)
 
 static int sizes(struct fullvm *f, const struct cella_spec *spec, struct cella_error *err)
 {
-    uint64_t ram = f->limits.memory_bytes
-                       ? f->limits.memory_bytes
+    uint64_t limit = f->limits.memory_bytes;
+    uint64_t ram = limit && limit < RAM_MAX
+                       ? limit + RAM_KERNEL(limit)
                        : (uint64_t)option_int(spec->options, "memory", RAM_DEFAULT);
     uint64_t cpus = (f->limits.cpu_millis + 999) / 1000;
 
-    f->ram_bytes = ram & ~(MIB - 1);
+    f->ram_bytes = (ram + MIB - 1) & ~(MIB - 1);
     f->vcpus = cpus ? (uint32_t)(cpus < VCPUS_MAX ? cpus : VCPUS_MAX) : 1;
     f->disk_bytes = f->limits.disk_bytes
                         ? f->limits.disk_bytes
                         : (uint64_t)option_int(spec->options, "disk", DISK_DEFAULT);
     f->disk_bytes &= ~4095ull;
-    if (f->ram_bytes < RAM_MIN || f->ram_bytes > RAM_MAX)
+    if (f->ram_bytes < RAM_MIN || limit >= RAM_MAX)
         return cella_error_set(err, -EINVAL, STEP_SPEC,
-                               "memory limit of %llu bytes: a machine has %llu to %llu; raise the "
-                               "limit, or choose a backend without a guest kernel",
-                               (unsigned long long)ram, (unsigned long long)RAM_MIN,
-                               (unsigned long long)RAM_MAX);
+                               "memory limit of %llu bytes: a machine has %llu to %llu",
+                               (unsigned long long)(limit ? limit : ram),
+                               (unsigned long long)RAM_MIN, (unsigned long long)RAM_MAX);
     return 0;
 }
 
@@ -226,29 +251,26 @@ int launch_start(struct fullvm *f, const struct cella_spec *spec, int incoming,
     const char *shim =
         CELLA_HOST_HAS(f->host, helper_path) ? f->host->helper_path(f->host->ctx, SHIM_NAME) : NULL;
     auto_free char *shim_path = shim ? strdup(shim) : NULL; /* the next call changes it */
-    auto_free char *program = realpath(option_str(spec->options, "qemu", QEMU_DEFAULT), NULL);
-    auto_free char *kernel = realpath(spec->kernel, NULL); /* the jail follows no link */
-    auto_free char *initrd = realpath(spec->initrd, NULL);
     auto_free struct qemu_machine *m = calloc(1, sizeof(*m));
     auto_close int root = open(spec->root, O_RDONLY | O_CLOEXEC);
     char name[32], append[512];
 
-    if (!m || !kernel || !initrd)
-        return cella_error_set(err, -errno, STEP_MACHINE, "kernel: %s", strerror(errno));
-    if (!shim_path || !program)
-        return cella_error_set(err, -ENOENT, STEP_HOST, "%s is not there",
-                               program ? SHIM_NAME : "QEMU");
+    if (!m)
+        return cella_error_set(err, -ENOMEM, STEP_MACHINE, "out of memory");
+    if (!shim_path)
+        return cella_error_set(err, -ENOENT, STEP_HOST, "%s is not there: build or install it",
+                               SHIM_NAME);
     if (root < 0)
         return cella_error_set(err, -errno, STEP_SPEC, "image %s: %s", spec->root, strerror(errno));
     snprintf(name, sizeof(name), "cella-%s", f->id);
     snprintf(append, sizeof(append), "console=ttyS0 quiet loglevel=4 panic=-1 cella=1%s%s%.200s",
              f->kvm ? "" : tuning_tcg, *option_str(spec->options, "append", "") ? " " : "",
              option_str(spec->options, "append", ""));
-    *m = (struct qemu_machine){.program = program,
+    *m = (struct qemu_machine){.program = f->program,
                                .shim = shim_path,
                                .name = name,
-                               .kernel = kernel,
-                               .initrd = incoming ? NULL : initrd,
+                               .kernel = f->kernel,
+                               .initrd = incoming ? NULL : f->initrd,
                                .append = append,
                                .cpu = f->cpu,
                                .kvm = f->kvm,
@@ -291,6 +313,28 @@ static int group(struct fullvm *f, const struct cella_spec *spec, struct cella_e
     return r < 0 ? r : limits_apply(f, err);
 }
 
+/* The jail follows no link. */
+static int paths(struct fullvm *f, const struct cella_spec *spec, int copy, struct cella_error *err)
+{
+    const char *qemu = option_str(spec->options, "qemu", QEMU_DEFAULT);
+    struct stat st;
+
+    f->program = realpath(qemu, NULL);
+    if (!f->program)
+        return cella_error_set(err, -errno, STEP_HOST, "%s: %s", qemu, strerror(errno));
+    if (stat(spec->root, &st) < 0)
+        return cella_error_set(err, -errno, STEP_SPEC, "image %s: %s", spec->root, strerror(errno));
+    f->root_bytes = (uint64_t)st.st_size;
+    if (copy)
+        return 0;
+    f->kernel = realpath(spec->kernel, NULL);
+    f->initrd = f->kernel ? realpath(spec->initrd, NULL) : NULL;
+    f->kernel_fd = f->initrd ? open(f->kernel, O_RDONLY | O_CLOEXEC) : -1;
+    return f->kernel_fd >= 0 ? 0
+                             : cella_error_set(err, -errno, STEP_SPEC, "kernel %s: %s",
+                                               spec->kernel, strerror(errno));
+}
+
 static int object(const struct cella_host *host, const struct cella_spec *spec, struct fullvm **ret,
                   struct cella_error *err)
 {
@@ -301,7 +345,7 @@ static int object(const struct cella_host *host, const struct cella_spec *spec, 
         return cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
     f->host = host;
     f->qemu = (struct qemu)QEMU_INIT;
-    f->console.fd = f->ram_fd = f->scratch_fd = -1;
+    f->console.fd = f->ram_fd = f->scratch_fd = f->kernel_fd = -1;
     f->cgroup.v2 = -1;
     for (i = 0; i < ARRAY_LEN(f->layer_fds); i++)
         f->layer_fds[i] = -1;
@@ -321,18 +365,20 @@ static int object(const struct cella_host *host, const struct cella_spec *spec, 
     return 0;
 }
 
-int launch_new(const struct cella_host *host, const struct cella_spec *spec, struct fullvm **ret,
-               struct cella_error *err)
+int launch_new(const struct cella_host *host, const struct cella_spec *spec, int copy,
+               struct fullvm **ret, struct cella_error *err)
 {
     struct host_facts *facts = calloc(1, sizeof(*facts));
     struct fullvm *f = NULL;
-    int r =
-        facts ? spec_check(spec, err) : cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
+    int r = facts ? spec_check(spec, copy, err)
+                  : cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
 
     if (r == 0)
         r = host_facts(option_str(spec->options, "qemu", QEMU_DEFAULT), 1, facts, err);
     if (r == 0)
         r = object(host, spec, &f, err);
+    if (r == 0)
+        r = paths(f, spec, copy, err);
     if (r == 0)
         r = sizes(f, spec, err);
     if (r == 0)
@@ -371,11 +417,16 @@ void launch_free(struct fullvm *f)
             close(f->layer_fds[i]);
     if (f->ram_fd >= 0)
         close(f->ram_fd);
+    if (f->kernel_fd >= 0)
+        close(f->kernel_fd);
     if (f->scratch_fd >= 0) {
         unlinkat(f->scratch_fd, "agent", 0);
         unlinkat(f->scratch_fd, "guest", 0);
         close(f->scratch_fd);
     }
     free(f->scratch);
+    free(f->program);
+    free(f->kernel);
+    free(f->initrd);
     free(f);
 }

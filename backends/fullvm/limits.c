@@ -81,16 +81,13 @@ static int resize_check(const struct fullvm *f, const struct cella_limits *l,
     if (l->disk_bytes && l->disk_bytes != f->disk_bytes)
         return cella_error_set(err, -EINVAL, STEP_CGROUP,
                                "disk limit: the disk of a machine keeps its size; make a new cell");
-    if (l->memory_bytes > f->ram_bytes)
+    if (l->memory_bytes > f->ram_bytes ||
+        l->memory_bytes + RAM_KERNEL(l->memory_bytes) > f->ram_bytes)
         return cella_error_set(err, -EINVAL, STEP_CGROUP,
-                               "memory limit of %llu bytes: the machine has %llu and cannot get "
-                               "more; make a new cell",
+                               "memory limit of %llu bytes: the machine has %llu, its kernel's "
+                               "included, and cannot get more; make a new cell",
                                (unsigned long long)l->memory_bytes,
                                (unsigned long long)f->ram_bytes);
-    if (l->memory_bytes && l->memory_bytes < RAM_MIN)
-        return cella_error_set(err, -EINVAL, STEP_CGROUP,
-                               "memory limit of %llu bytes: a guest needs at least %llu",
-                               (unsigned long long)l->memory_bytes, (unsigned long long)RAM_MIN);
     if (l->cpu_millis > f->vcpus * 1000ull)
         return cella_error_set(err, -EINVAL, STEP_CGROUP,
                                "cpu limit of %llu: the machine has %u processors; make a new cell",
@@ -103,7 +100,7 @@ int limits_resize(struct fullvm *f, const struct cella_limits *l, struct cella_e
     int r = resize_check(f, l, err);
 
     if (r == 0 && l->memory_bytes && l->memory_bytes != f->limits.memory_bytes &&
-        (r = qemu_balloon(&f->qemu, l->memory_bytes, err)) == 0)
+        (r = qemu_balloon(&f->qemu, l->memory_bytes + RAM_KERNEL(l->memory_bytes), err)) == 0)
         f->limits.memory_bytes = l->memory_bytes;
     if (r == 0 && l->cpu_millis && (r = cgroup_set_cpu(&f->cgroup, l->cpu_millis, err)) == 0)
         f->limits.cpu_millis = l->cpu_millis;

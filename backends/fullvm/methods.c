@@ -45,9 +45,11 @@ static int64_t machine(void *self, char *out, uint64_t cap, struct cella_error *
     buf_addf(&b, "{\"accel\":\"%s\",\"cpu\":", f->kvm ? "kvm" : "tcg");
     buf_json_string(&b, f->cpu, strlen(f->cpu));
     buf_addf(&b,
-             ",\"memory\":%llu,\"cpus\":%u,\"disk\":%llu,\"layers\":%u,\"network\":%s,\"pid\":%d}",
+             ",\"memory\":%llu,\"cpus\":%u,\"disk\":%llu,\"layers\":%u,\"network\":%s,\"pid\":%d,"
+             "\"snapshot_pause_us\":%llu}",
              (unsigned long long)f->ram_bytes, f->vcpus, (unsigned long long)f->disk_bytes,
-             f->n_layers, f->has_net ? "true" : "false", (int)f->qemu.pid);
+             f->n_layers, f->has_net ? "true" : "false", (int)f->qemu.pid,
+             (unsigned long long)f->pause_ns / 1000);
     return json_out(&b, out, cap, err);
 }
 

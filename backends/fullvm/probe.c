@@ -50,6 +50,19 @@ static void limits_say(const struct cella_probe_report *report, const struct cgr
     say(report, "methods", CELLA_NATIVE, "console machine balloon limit-cpu");
 }
 
+static void copies_say(const struct cella_probe_report *report)
+{
+    if (!host_program(qemu_img_paths)) {
+        static const char *const why = "qemu-img is not there: install the package qemu-utils";
+        say(report, "restore", CELLA_NONE, why);
+        say(report, "fork", CELLA_NONE, why);
+    } else {
+        say(report, "restore", CELLA_NATIVE, "memory is shared until it is written");
+        say(report, "fork", CELLA_NATIVE, "by way of a snapshot without a name");
+    }
+    say(report, "snapshot", CELLA_NATIVE, "of a running machine without mounts of the host");
+}
+
 int fullvm_probe(const struct cella_host *host, const struct cella_probe_report *report,
                  struct cella_probe *ret_probe, struct cella_error *err)
 {
@@ -78,9 +91,7 @@ int fullvm_probe(const struct cella_host *host, const struct cella_probe_report 
             snprintf(reason, sizeof(reason), "QEMU %s, %s", facts->version, facts->qemu);
             say(report, "qemu", CELLA_NATIVE, reason);
         }
-        say(report, "snapshot", CELLA_NONE, "not built yet");
-        say(report, "restore", CELLA_NONE, "not built yet");
-        say(report, "fork", CELLA_NONE, "not built yet");
+        copies_say(report);
         ret_probe->strength = facts->kvm ? CELLA_STRENGTH_VM : CELLA_STRENGTH_VM_EMULATED;
         ret_probe->net_need = CELLA_NET_TAP;
         ret_probe->root_need = CELLA_ROOT_IMAGE;

@@ -276,6 +276,16 @@ static long answer(char *line)
         return root_write();
     if (!strcmp(line, "share"))
         return share(arg);
+    if (!strcmp(line, "list")) {
+        DIR *d = opendir(arg);
+        long n = 0;
+        if (!d)
+            return -errno;
+        while (readdir(d))
+            n++;
+        closedir(d);
+        return n;
+    }
     if (!strcmp(line, "fill") && rest)
         return fill(atol(arg), atol(rest));
     if (!strcmp(line, "sum"))

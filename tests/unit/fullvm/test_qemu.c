@@ -12,7 +12,7 @@
 #undef fail /* cmocka has its own */
 #include <cmocka.h>
 
-#define GREET "{\"QMP\": {\"version\": {}}}\n"
+#define GREET "{\"QMP\": {\"version\": {\"qemu\": {\"major\": 7, \"minor\": 2, \"micro\": 22}}}}\n"
 #define OK(n) "{\"return\": {}, \"id\": " #n "}\n"
 
 /* A QEMU that says `script` at once and then reads until the end. */
@@ -55,6 +55,7 @@ static void test_greeting(void **state)
     } rows[] = {
         {GREET OK(1), 0},
         {"{\"return\": {}, \"id\": 1}\n", -EBADMSG}, /* no greeting */
+        {"{\"QMP\": {\"version\": {\"qemu\": {\"major\": \"7\"}}}}\n" OK(1), -EBADMSG},
         {"[1]\n", -EBADMSG},
         {"{\"QMP\": {}, \"QMP\": {}}\n", -EBADMSG}, /* twice the same name */
         {"nonsense\n", -EBADMSG},
@@ -78,6 +79,8 @@ static void test_greeting(void **state)
         assert_int_equal(r, rows[i].result);
         if (r < 0)
             assert_int_equal(q.fd, -1);
+        else
+            assert_string_equal(q.version, "7.2.22");
         done(&q, pid);
     }
 }

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * restore - a machine out of a snapshot directory: stopped, at the moment at which it was taken. Nothing of the
+ * directory is written to, and it may be removed afterwards: the files stay open. Memory is shared with every other
+ * machine from the same directory until it is written; the disk's new writes go to a layer of its own.
+ *
+ * Invariants: QEMU sees no byte of a snapshot before the manifest fits this host and this spec, and every file is what
+ * was saved. Threads: one.
+ */
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "fullvm.h"
+#include "manifest.h"
+
+static int foreign(struct cella_error *err, const char *what, const char *theirs, const char *ours)
+{
+    return cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT,
+                           "snapshot: it was taken with %s %s, here it is %s: it does not fit; "
+                           "make a new one here",
+                           what, theirs, ours);
+}
+
+static int fits_host(const struct fullvm *f, const struct manifest *m, struct cella_error *err)
+{
+    char cpu[160];
+
+    if (strcmp(m->accel, f->kvm ? "kvm" : "tcg"))
+        return foreign(err, "the accelerator", m->accel, f->kvm ? "kvm" : "tcg");
+    if (strcmp(m->cpu, f->cpu))
+        return foreign(err, "the processor model", m->cpu, f->cpu);
+    if (host_cpu(cpu, sizeof(cpu)) < 0)
+        return cella_error_set(err, -EIO, STEP_SNAPSHOT, "snapshot: /proc/cpuinfo: unreadable");
+    return f->kvm && strcmp(m->host_cpu, cpu) ? foreign(err, "the processor", m->host_cpu, cpu) : 0;
+}
+
+static int fits_size(const char *what, uint64_t theirs, uint64_t ours, struct cella_error *err)
+{
+    if (theirs == ours)
+        return 0;
+    return cella_error_set(err, -EINVAL, STEP_SNAPSHOT,
+                           "snapshot: its machine has %s %llu, the cell asks for %llu; a copy has "
+                           "what its parent had",
+                           what, (unsigned long long)theirs, (unsigned long long)ours);
+}
+
+static int fits_spec(const struct fullvm *f, const struct manifest *m,
+                     const struct cella_spec *spec, struct cella_error *err)
+{
+    int r = fits_size("bytes of memory:", m->ram_bytes, f->ram_bytes, err);
+
+    if (r == 0)
+        r = fits_size("bytes of disk:", m->disk_bytes, f->disk_bytes, err);
+    if (r == 0)
+        r = fits_size("processors:", m->vcpus, f->vcpus, err);
+    if (r == 0)
+        r = fits_size("an image of bytes:", m->root_bytes, f->root_bytes, err);
+    if (r == 0)
+        r = fits_size("network devices:", (uint64_t)m->network, spec->own_tap_fd >= 0, err);
+    if (r == 0 && spec->n_mounts)
+        r = cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT,
+                            "snapshot: a copy of a machine cannot have mounts of the host");
+    if (r == 0 && m->n_layers == QEMU_LAYERS_MAX)
+        r = cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT, "snapshot: it has %u layers of disk",
+                            m->n_layers);
+    return r;
+}
+
+static int file_open(int dir, const struct manifest *m, const char *name, int *ret,
+                     struct cella_error *err)
+{
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), r;
+
+    if (fd < 0)
+        return cella_error_set(err, -errno, STEP_SNAPSHOT, "snapshot: %s: %s", name,
+                               strerror(errno));
+    r = manifest_check(manifest_find(m, name), fd, err);
+    if (r < 0) {
+        close(fd);
+        return fail_wrap(err, "snapshot");
+    }
+    *ret = fd;
+    return 0;
+}
+
+static int overlay_new(struct fullvm *f, struct cella_error *err)
+{
+    auto_free char *path = path_join(f->scratch, "rw.qcow2");
+    const char *tool = host_program(qemu_img_paths);
+    char size[32];
+    char *argv[] = {(char *)"qemu-img",
+                    (char *)"create",
+                    (char *)"-q",
+                    (char *)"-f",
+                    (char *)"qcow2",
+                    path,
+                    size,
+                    NULL};
+    int r, fd;
+
+    snprintf(size, sizeof(size), "%llu", (unsigned long long)f->disk_bytes);
+    if (!tool || !path)
+        return cella_error_set(err, -ENOENT, STEP_DISK,
+                               "qemu-img is not there: install the package qemu-utils");
+    r = run_program(tool, argv, err);
+    fd = r == 0 ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (r == 0 && fd < 0)
+        r = cella_error_set(err, -errno, STEP_DISK, "%s: %s", path, strerror(errno));
+    unlink(path);
+    if (r == 0)
+        f->layer_fds[f->n_layers++] = fd;
+    return r;
+}
+
+static int files_open(struct fullvm *f, const struct manifest *m, int dir, int *ret_state,
+                      struct cella_error *err)
+{
+    char name[16];
+    uint32_t i;
+    int r = file_open(dir, m, "ram", &f->ram_fd, err);
+
+    if (r == 0)
+        r = file_open(dir, m, "state", ret_state, err);
+    for (i = 0; r == 0 && i < m->n_layers; i++) {
+        snprintf(name, sizeof(name), "disk.%u", i);
+        r = file_open(dir, m, name, &f->layer_fds[i], err);
+        f->n_layers += r == 0;
+    }
+    f->ram_private = 1;
+    return r < 0 ? r : overlay_new(f, err);
+}
+
+/* The kernel's head goes where QEMU may read it. */
+static int kernel_take(struct fullvm *f, const struct manifest *m, int dir, struct cella_error *err)
+{
+    auto_free char *text = NULL;
+    size_t len;
+    int r = file_open(dir, m, "kernel", &f->kernel_fd, err);
+
+    if (r < 0)
+        return r;
+    r = read_file_at(dir, "kernel", 1u << 20, &text, &len);
+    if (r == 0)
+        r = create_file_at(f->scratch_fd, "kernel", text, len, 0444);
+    free(f->kernel);
+    f->kernel = path_join(f->scratch, "kernel");
+    if (r == 0 && !f->kernel)
+        r = -ENOMEM;
+    return r < 0 ? cella_error_set(err, r, STEP_SNAPSHOT, "snapshot: kernel: %s", strerror(-r)) : 0;
+}
+
+static int manifest_load(int dir, struct manifest *m, struct cella_error *err)
+{
+    auto_free char *text = NULL;
+    size_t len;
+    int r = read_file_at(dir, MANIFEST_NAME, MANIFEST_MAX, &text, &len);
+
+    if (r < 0)
+        return cella_error_set(err, r, STEP_SNAPSHOT, "snapshot: " MANIFEST_NAME ": %s",
+                               strerror(-r));
+    r = manifest_read(text, len, m, err);
+    return r < 0 ? fail_wrap(err, "snapshot") : 0;
+}
+
+int snapshot_restore(struct fullvm *f, const struct cella_spec *spec, int dir,
+                     struct cella_error *err)
+{
+    auto_free struct manifest *m = calloc(1, sizeof(*m));
+    auto_close int state = -1;
+    struct errbuf eb;
+    int r = m ? 0 : -ENOMEM;
+
+    if (!err)
+        err = errbuf_init(&eb);
+    if (r == 0)
+        r = manifest_load(dir, m, err);
+    if (r == 0)
+        r = fits_host(f, m, err);
+    if (r == 0)
+        r = fits_spec(f, m, spec, err);
+    if (r == 0)
+        r = files_open(f, m, dir, &state, err);
+    if (r == 0)
+        r = kernel_take(f, m, dir, err);
+    if (r == 0)
+        r = launch_start(f, spec, 1, err);
+    unlinkat(f->scratch_fd, "kernel", 0);
+    if (r == 0 && strcmp(f->qemu.qmp.version, m->qemu))
+        r = foreign(err, "QEMU", m->qemu, f->qemu.qmp.version);
+    return r < 0 ? r : qemu_load(&f->qemu, state, err);
+}
