@@ -354,8 +354,10 @@ static int image_go(struct warden *w, struct cella_error *err)
         return r;
     json_object_set_new(w->cell, "image", json_string(w->image.name));
     json_object_set_new(w->cell, "digest", json_string(w->image.digest));
+    if (w->image.kernel_version)
+        json_object_set_new(w->cell, "kernel", json_string(w->image.kernel_version));
     return warden_audit(w, err, "cell.image", "s:image", w->image.name, "s:digest", w->image.digest,
-                        NULL);
+                        "s:kernel", w->image.kernel_version, NULL);
 }
 
 static void image_undo(struct warden *w)
