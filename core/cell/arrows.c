@@ -343,8 +343,11 @@ static int admit_go(struct warden *w, struct cella_error *err)
 
 static int image_go(struct warden *w, struct cella_error *err)
 {
-    int r = image_resolve(w->config->state_dir, request_image(w), w->probe.probe.root_need,
-                          &w->image, err);
+    const char *state_dir = w->config->state_dir;
+    uint32_t need = w->probe.probe.root_need;
+    int r = w->copy.manifest && need == CELLA_ROOT_IMAGE
+                ? image_resolve_copy(state_dir, request_image(w), &w->image, err)
+                : image_resolve(state_dir, request_image(w), need, &w->image, err);
 
     if (r < 0)
         return r;

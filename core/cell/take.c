@@ -139,6 +139,8 @@ static json_t *facts(const struct warden *w, uint64_t frozen_ns)
         json_object_set_new(m, "kernel",
                             json_pack("{s:s, s:s}", "version", w->image.kernel_version, "digest",
                                       w->image.kernel_digest));
+    else if (json_object_get(w->copy.manifest, "kernel"))
+        json_object_set(m, "kernel", json_object_get(w->copy.manifest, "kernel"));
     json_object_set_new(m, "host",
                         json_pack("{s:s, s:s}", "cpu", cpu ? cpu : "", "kernel", u.release));
     json_object_set_new(m, "policy",

@@ -377,9 +377,22 @@ static int resolve_disk(const char *state_dir, const char *name, struct image *i
         r = to_disk(state_dir, img, err);
     else
         return r; /* it names the image */
-    if (r == 0)
-        r = kernel_for_image(state_dir, img, err);
     return r < 0 ? fail_wrap(err, "image %s", name) : 0;
+}
+
+int image_resolve_copy(const char *state_dir, const char *name, struct image *ret,
+                       struct cella_error *err)
+{
+    struct image img = {.name = strdup(name)};
+    int r =
+        img.name ? resolve_disk(state_dir, name, &img, err) : fail(err, -ENOMEM, "out of memory");
+
+    if (r < 0) {
+        image_fini(&img);
+        return r;
+    }
+    *ret = img;
+    return 0;
 }
 
 int image_resolve(const char *state_dir, const char *name, uint32_t root_need, struct image *ret,
@@ -390,9 +403,11 @@ int image_resolve(const char *state_dir, const char *name, uint32_t root_need, s
 
     if (!img.name)
         return fail(err, -ENOMEM, "out of memory");
-    if (root_need == CELLA_ROOT_IMAGE)
+    if (root_need == CELLA_ROOT_IMAGE) {
         r = resolve_disk(state_dir, name, &img, err);
-    else
+        if (r == 0 && (r = kernel_for_image(state_dir, &img, err)) < 0)
+            fail_wrap(err, "image %s", name);
+    } else
         r = resolve_tree(state_dir, name, &img, err);
     if (r < 0) {
         image_fini(&img);

@@ -39,6 +39,10 @@ int image_resolve(const char *state_dir, const char *name, uint32_t root_need, s
 /* Could image_resolve() succeed for a backend that needs this? Without effect, and without looking at the image itself. */
 int image_possible(const char *state_dir, const char *name, uint32_t root_need,
                    struct cella_error *err);
+/* For a machine that is restored, whose kernel runs already: the disk alone. */
+int image_resolve_copy(const char *state_dir, const char *name, struct image *ret,
+                       struct cella_error *err);
+
 void image_fini(struct image *img);
 
 #endif

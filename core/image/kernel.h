@@ -30,7 +30,7 @@ int kernel_from_file(const char *state_dir, const char *file, char ret_version[1
                      struct cella_error *err);
 /* Array of kernel.json with "version", "default", "bytes", "in_use". */
 int kernel_list(const char *state_dir, json_t **ret, struct cella_error *err);
-/* Cells hold their kernel only while they start; snapshots need it no more. -EBUSY, -ENOENT. */
+/* A cell holds its kernel; a copy runs without. -EBUSY, -ENOENT. */
 int kernel_remove(const char *state_dir, const char *version, struct cella_error *err);
 
 /* Fills kernel, initrd, kernel_version, kernel_digest of `img`, and holds them. */

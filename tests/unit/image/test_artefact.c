@@ -333,12 +333,25 @@ static void test_directory_disk(void **ctx)
 {
     struct errbuf eb;
     struct image img;
+    char path[80];
     int r;
 
     (void)ctx;
     r = image_resolve(state, name, CELLA_ROOT_IMAGE, &img, errbuf_init(&eb));
     assert_int_equal(r, -ENOENT); /* the disk is made; there is no kernel */
     assert_non_null(strstr(eb.text, "kernel fetch"));
+    assert_int_equal(image_resolve_copy(state, name, &img, errbuf_init(&eb)), 0);
+    assert_null(img.kernel);
+    snprintf(path, sizeof(path), "%s", img.digest);
+    image_fini(&img);
+    make("new", "x", 0644, 0); /* the directory is another one now; its old disk is still here */
+    assert_int_equal(image_resolve_copy(state, path, &img, errbuf_init(&eb)), 0);
+    assert_string_equal(img.digest, path);
+    assert_null(img.tree);
+    image_fini(&img);
+    assert_int_equal(
+        image_resolve_copy(state, "dir-00000000000000000000000000000000", &img, errbuf_init(&eb)),
+        -ENOENT);
     assert_int_equal(image_resolve(state, "host", CELLA_ROOT_IMAGE, &img, errbuf_init(&eb)),
                      -ENOTSUP);
     assert_non_null(strstr(eb.text, "cella image build"));
