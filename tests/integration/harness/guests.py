@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 
 MACHINES = {"fullvm", "microvm"}  # backends whose root is a disk
 PACKAGES = "python3,ca-certificates,curl,openssl,iproute2,procps,python3-requests"
@@ -59,8 +60,22 @@ def _fill(build, directory, mark):
     return trouble
 
 
+def prepare_kernel(build):
+    """The kernel alone, for unit tests that boot a machine."""
+    directory = cache(build)
+    (directory / "state").mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _cella(build, directory, "kernel", "fetch") if _stale(build, directory) else None
+
+
 def lend(build, state):
     """Puts the cache in the place of the images and kernels of a state directory."""
     for name in ("images", "kernels"):
         pathlib.Path(state).mkdir(parents=True, exist_ok=True)
         (pathlib.Path(state) / name).symlink_to(cache(build) / "state" / name)
+
+
+if __name__ == "__main__":  # guests.py BUILD kernel|all; for tools/run-tests
+    trouble = (prepare_kernel if sys.argv[2] == "kernel" else prepare)(pathlib.Path(sys.argv[1]).resolve())
+    sys.exit(trouble)
