@@ -332,6 +332,9 @@ int copy_backend(struct warden *w, const struct cella_spec *spec, struct cella_e
         return r;
     w->copy_generation =
         (uint64_t)json_integer_value(json_object_get(w->copy.manifest, "generation")) + 1;
+    json_object_set_new(w->cell, "parent",
+                        json_pack("{s:s, s:s, s:I}", "cell", said(w, "cell", "id"), "snapshot",
+                                  w->copy.id, "copy_generation", (json_int_t)w->copy_generation));
     if (w->machine)
         machine_is_copy(w, w->copy_generation);
     return 0;

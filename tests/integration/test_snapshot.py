@@ -65,6 +65,7 @@ def test_a_snapshot_and_its_copy(cella, copies):
             assert cella("exec", "copy", "--", "echo", "me").ok().text == "me"
             mine, its = cella.inspect("copy"), cella.inspect(parent)
             assert mine["id"] != its["id"] and mine["slot"] != its["slot"] and mine["address"] != its["address"]
+            assert mine["parent"]["cell"] == its["id"] and mine["parent"]["snapshot"] == taken["id"] and "parent" not in its
             first = cella.events("copy")[0]
             line = next(e for e in cella.events(parent) if e["seq"] == first["parent_seq"])
             assert first["kind"] == "chain.open" and first["parent"] == its["id"] and line["kind"] == "cell.snapshot"
@@ -89,6 +90,7 @@ def test_a_fork_makes_all_children(cella, copies):
         assert len(seen) == 4
         assert cella("fork", "kid-2", "--name", "grand").ok().text == "grand-1"
         assert cella.events("grand-1")[0]["parent"] == cella.inspect("kid-2")["id"]
+        assert cella.inspect("grand-1")["parent"]["copy_generation"] == 3
         for name in ("kid-1", "kid-2", "kid-3", "grand-1"):
             assert cella("exec", name, "--", "echo", name).ok().text == name
     assert entries(cella) == []  # it went with the last child
