@@ -201,10 +201,7 @@ class Cella:
     def capability(self, name, unsaid="native"):
         """none, emulated or native, as the backend's probe says on this host."""
         mine = [p for p in self.doctor()["plugins"] if p.get("kind") == "backend" and p.get("name") == self.backend]
-        for row in _walk(mine):
-            if row.get("name", row.get("capability")) == name and "answer" in row:
-                return row["answer"]
-        return unsaid
+        return mine[0].get("capabilities", {}).get(name, {}).get("answer", unsaid) if mine else unsaid
 
     # ---- audit
 
@@ -257,15 +254,6 @@ class Cella:
     def agent(self, cell):
         """The pid, on the host, of the first process inside the cell."""
         return self.cell_json(cell)["init_pid"]
-
-
-def _walk(value):
-    if isinstance(value, dict):
-        yield value
-        value = list(value.values())
-    if isinstance(value, list):
-        for member in value:
-            yield from _walk(member)
 
 
 def command_of(pid):
