@@ -100,7 +100,7 @@ static const struct {
               {"/rw/home", "/root", 1},
               {"/rw/vartmp", "/var/tmp", 0}};
 
-struct trees { /* detached copies, made in init's root */
+struct trees {    /* detached copies, made in init's root */
     char shm[64]; /* options of /dev/shm: no more than the layer has */
     int etc[ARRAY_LEN(etc)], layers[ARRAY_LEN(layers)], shown, covers[COVERS_MAX];
 };

@@ -67,7 +67,7 @@ static int files_make(struct machine *m)
         "cd \"$1\"; mkdir -p root/bin root/etc root/proc root/sys root/dev root/run root/root;"
         "cp /usr/bin/busybox root/bin/;"
         "for a in sh cat ls id echo sleep hostname ip nc wc head date touch rm dd mount ps "
-        "kill grep stat sha256sum yes nproc sort cut; do ln -s busybox root/bin/$a; done;"
+        "kill grep stat sha256sum yes nproc sort mkfifo; do ln -s busybox root/bin/$a; done;"
         "echo root:x:0:0::/root:/bin/sh >root/etc/passwd; echo old >root/etc/bundle;"
         "ln -s ../run/nowhere root/etc/resolv.conf; chown -R 0:0 root;"
         "mkfs.erofs root.erofs root >/dev/null 2>&1; truncate -s 24M rw;"
@@ -104,7 +104,7 @@ static int initrd_make(struct machine *m)
 
 static void qemu(const struct machine *m)
 {
-    char kernel[320], console[128], sock[2][128], disk[2][160];
+    char kernel[320], console[128], dump[128], sock[2][128], disk[2][160];
     int log;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -116,6 +116,7 @@ static void qemu(const struct machine *m)
     snprintf(sock[1], 128, "socket,id=p1,path=%s/cella.guest,server=on,wait=off", m->dir);
     snprintf(disk[0], 160, "file=%s/root.erofs,if=none,id=d0,format=raw,readonly=on", m->dir);
     snprintf(disk[1], 160, "file=%s/rw,if=none,id=d1,format=raw", m->dir);
+    snprintf(dump, sizeof(dump), "filter-dump,id=f0,netdev=n0,file=%s/packets", m->dir);
     log = open("qemu.log", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     dup2(log, 1);
     dup2(log, 2);
@@ -128,7 +129,8 @@ static void qemu(const struct machine *m)
           "virtio-serial-pci", "-chardev", sock[1], "-device",
           "virtserialport,chardev=p1,name=cella.guest", "-chardev", sock[0], "-device",
           "virtserialport,chardev=p0,name=cella.agent", "-netdev", "user,id=n0,restrict=on",
-          "-device", "virtio-net-pci,netdev=n0,mac=52:54:00:00:00:01", (char *)NULL);
+          "-object", dump, "-device", "virtio-net-pci,netdev=n0,mac=52:54:00:00:00:01",
+          (char *)NULL);
     _exit(127);
 }
 
@@ -247,6 +249,24 @@ void machine_console(const struct machine *m)
         if (read_file_at(AT_FDCWD, path, 1 << 20, &text, &len) == 0)
             fprintf(stderr, "%s: %s\n", files[i], len > 3000 ? text + len - 3000 : text);
     }
+}
+
+size_t machine_packets(const struct machine *m, uint32_t src)
+{
+    auto_free char *path = path_join(m->dir, "packets"), *text = NULL;
+    size_t len, at, n = 0;
+    uint32_t size, from;
+
+    if (read_file_at(AT_FDCWD, path, 64 << 20, &text, &len) < 0)
+        return 0;
+    for (at = 24; at + 16 <= len; at += 16 + size) {
+        memcpy(&size, text + at + 8, 4);
+        if (size < 42 || at + 16 + size > len)
+            continue;
+        memcpy(&from, text + at + 16 + (text[at + 16 + 13] == 6 ? 28 : 26), 4); /* ARP, IPv4 */
+        n += from == src;
+    }
+    return n;
 }
 
 void identity_fields(struct buf *b, const struct who *w, const uint8_t *nonce)

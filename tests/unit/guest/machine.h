@@ -33,6 +33,9 @@ int machine_guest(struct machine *m, int own_fd);
 /* What the machine has said on its console, for a message. */
 void machine_console(const struct machine *m);
 
+/* Packets on the wire so far that say they come from an address (network order): IPv4 and ARP. */
+size_t machine_packets(const struct machine *m, uint32_t src);
+
 struct who { /* an identity for BOOT or SETTLE */
     const char *hostname, *address, *gateway;
     uint8_t mac_last, seed;
