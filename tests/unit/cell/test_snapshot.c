@@ -182,6 +182,10 @@ static void test_open(void **ctx)
     assert_int_equal(snapshot_open("/elsewhere", path, &s, errbuf_init(&eb)), -EINVAL);
     snprintf(path, sizeof(path), "%s/snapshots/../snapshots/aaaaaaaaaaaa", state);
     assert_int_equal(snapshot_open(state, path, &s, errbuf_init(&eb)), -EINVAL);
+    put("aaaaaaaaaaaa", "machine/m", "memory"); /* the same again, at another time */
+    snprintf(path, sizeof(path), "%s/snapshots/aaaaaaaaaaaa", state);
+    assert_int_equal(snapshot_open(state, path, &s, errbuf_init(&eb)), -EBADMSG);
+    assert_non_null(strstr(eb.text, "changed"));
     put("aaaaaaaaaaaa", "machine/m", "memorY");
     snprintf(path, sizeof(path), "%s/snapshots/aaaaaaaaaaaa", state);
     assert_int_equal(snapshot_open(state, path, &s, errbuf_init(&eb)), -EBADMSG);
