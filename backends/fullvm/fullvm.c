@@ -220,7 +220,7 @@ static int fullvm_resize(void *self, const struct cella_limits *limits, struct c
 static int fullvm_snapshot(void *self, const struct cella_snapshot *snapshot,
                            struct cella_error *err)
 {
-    return snapshot_take(self, snapshot->borrow_dir_fd, err);
+    return snapshot_take(self, snapshot, err);
 }
 
 static int fullvm_restore(const struct cella_host *host, const struct cella_spec *spec,
@@ -257,7 +257,7 @@ static int fullvm_fork(void *self, const struct cella_spec *child, void **ret_se
     else
         r = s.borrow_dir_fd = openat(f->scratch_fd, "fork", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r >= 0) {
-        r = snapshot_take(f, s.borrow_dir_fd, err);
+        r = snapshot_take(f, &s, err);
         if (r == 0)
             r = fullvm_restore(f->host, child, &s, ret_self, err);
         else if (child->own_tap_fd >= 0)

@@ -109,7 +109,7 @@ void launch_free(struct fullvm *f);
 
 /* snapshot.c, restore.c: on failure the directory is empty, the cell as it was; launch_free() what could not be
    restored */
-int snapshot_take(struct fullvm *f, int dir, struct cella_error *err);
+int snapshot_take(struct fullvm *f, const struct cella_snapshot *to, struct cella_error *err);
 int snapshot_restore(struct fullvm *f, const struct cella_spec *spec, int dir,
                      struct cella_error *err);
 

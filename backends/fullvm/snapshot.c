@@ -24,6 +24,7 @@
 
 struct taking {
     struct fullvm *f;
+    const struct cella_snapshot *said; /* NULL: nobody waits for the cell to go on */
     int dir;
     int ram, state;
     int layers[QEMU_LAYERS_MAX];
@@ -255,6 +256,8 @@ static int take(struct taking *t, struct cella_error *err)
     r = paused(t, was_private, err);
     back = f->paused ? 0 : qemu_cont(&f->qemu, errbuf_init(&eb));
     f->pause_ns = now_ns() - from;
+    if (back == 0 && t->said && t->said->taken)
+        t->said->taken(t->said->ctx);
     if (back < 0 && r == 0)
         r = cella_error_set(err, back, STEP_SNAPSHOT, "snapshot: the cell does not go on: %s",
                             eb.text);
@@ -263,7 +266,11 @@ static int take(struct taking *t, struct cella_error *err)
     return r < 0 ? r : manifest_make(t, err);
 }
 
-int snapshot_take(struct fullvm *f, int dir, struct cella_error *err)
+#define HAS_TAKEN(s)                                                                               \
+    ((s)->hdr.size >= __builtin_offsetof(struct cella_snapshot, taken) +                           \
+                          sizeof(((struct cella_snapshot *)0)->taken))
+
+int snapshot_take(struct fullvm *f, const struct cella_snapshot *to, struct cella_error *err)
 {
     struct taking *t = calloc(1, sizeof(*t));
     struct errbuf eb;
@@ -275,7 +282,8 @@ int snapshot_take(struct fullvm *f, int dir, struct cella_error *err)
     if (!err)
         err = errbuf_init(&eb);
     t->f = f;
-    t->dir = dir;
+    t->dir = to->borrow_dir_fd;
+    t->said = HAS_TAKEN(to) ? to : NULL;
     t->ram = t->state = -1;
     for (i = 0; i < QEMU_LAYERS_MAX; i++)
         t->layers[i] = -1;

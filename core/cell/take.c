@@ -195,24 +195,42 @@ static int target_open(const char *dir, struct cella_error *err)
     return steal_fd(&fd);
 }
 
+struct standing {
+    struct warden *w;
+    uint64_t from, ns; /* ns: how long the cell stood still */
+    int done, thawed;
+    struct errbuf eb;
+};
+
+static void go_on(void *ctx)
+{
+    struct standing *s = ctx;
+
+    if (s->done)
+        return;
+    s->done = 1;
+    s->thawed = s->w->machine ? machine_thaw(s->w, errbuf_init(&s->eb)) : 0;
+    s->ns = now_ns() - s->from;
+}
+
 /* What fails between freeze and thaw must not leave the cell standing still. */
 static int take_frozen(struct warden *w, int dirfd_, uint64_t *ret_ns, struct cella_error *err)
 {
     auto_close int machine =
         openat(dirfd_, SNAPSHOT_MACHINE, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    uint64_t from = now_ns();
-    struct errbuf eb;
-    int r = w->machine ? machine_freeze(w, err) : 0, thawed;
+    struct standing s = {.w = w, .from = now_ns()};
+    int r = w->machine ? machine_freeze(w, err) : 0;
 
     if (r < 0)
         return r;
-    r = backend_snapshot(&w->backend, machine, err);
-    thawed = w->machine ? machine_thaw(w, errbuf_init(&eb)) : 0;
-    *ret_ns = now_ns() - from;
-    if (thawed < 0) {
-        cell_end(w, "backend", "after a snapshot the cell did not go on: %s", eb.text);
+    r = backend_snapshot(&w->backend, machine, go_on, &s, err);
+    go_on(&s);
+    *ret_ns = s.ns;
+    if (s.thawed < 0) {
+        cell_end(w, "backend", "after a snapshot the cell did not go on: %s", s.eb.text);
         return r < 0 ? r
-                     : fail(err, thawed, "snapshot: the cell did not go on after it: %s", eb.text);
+                     : fail(err, s.thawed, "snapshot: the cell did not go on after it: %s",
+                            s.eb.text);
     }
     return r;
 }

@@ -152,6 +152,10 @@ struct cella_snapshot {
     struct cella_hdr hdr;  /* CELLA_KIND_SNAPSHOT */
     int32_t borrow_dir_fd; /* empty directory to write to, or the one to read from */
     uint32_t reserved0;
+    void *ctx;
+    /* snapshot() calls it, at most once, when the moment that is saved is over: the cell goes on, and what is still
+       to be written takes nothing more from it. Not called, or NULL: the cell goes on when snapshot() returns. */
+    void (*taken)(void *ctx);
 };
 
 enum cella_stop_how {
