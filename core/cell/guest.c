@@ -13,33 +13,13 @@
  * from outside and never replace it. Threads: one; everything but freeze, thaw, refresh and the
  * first step of a copy returns at once.
  */
-#include <dirent.h>
-#include <fcntl.h>
-
-#include "guest.h"
+#include "guest_int.h"
 #include "trust.h"
-#include "warden.h"
 
-#define BOOT_NS 120000000000ull /* an emulated machine on a busy host */
-#define CALL_NS 20000000000ull
+#define CALL_NS 40000000000ull
 #define REFRESH_NS 300000000ull
-
-struct machine {
-    struct guest *guest;
-    struct buf boot; /* MOUNT COVER PIDS MEMORY READONLY */
-    char hostname[65];
-    int copy;
-    uint64_t generation;
-    uint8_t nonce[CELLA_GUEST_NONCE]; /* of the agent's link to a copy */
-    int timer;                        /* until HELLO on port 1 */
-    struct cella_stats usage;         /* as last told */
-    int asking;
-    struct {
-        size_t sent;
-        unsigned halved;
-        int sending;
-    } denials;
-};
+#define CLOCK_NS 20000000ull /* a clock that was told in less is right enough */
+#define CLOCK_TRIES 5u
 
 /* ---- failures ---- */
 
@@ -132,114 +112,54 @@ static int add_identity(const struct warden *w, struct buf *b)
     return b->oom ? -ENOMEM : 0;
 }
 
+/* How late the guest heard it is not known, but no later than its answer came. */
+static int clock_right(struct machine *m)
+{
+    return now_ns() - m->clock_sent <= CLOCK_NS || ++m->clock_tries >= CLOCK_TRIES;
+}
+
+static int clock_ask(struct warden *w);
+
 static void clock_told(void *ctx, int code, const char *why, const uint8_t *payload, size_t len)
 {
-    (void)payload;
-    (void)len;
-    if (code < 0)
-        warden_log((struct warden *)ctx, CELLA_LOG_WARN, "guest", "%s", why);
-}
-
-static void machine_clock(struct warden *w)
-{
-    auto_buf struct buf b = BUF_INIT;
-
-    add_world(&b);
-    if (!b.oom)
-        guest_send(w->machine->guest, CELLA_GUEST_CLOCK, b.ptr, b.len, CALL_NS, clock_told, w);
-}
-
-/* ---- /run/cella ---- */
-
-static int show(struct machine *m, const char *name, size_t offset, size_t size, const char *text,
-                size_t len, guest_done done, void *ctx)
-{
-    auto_buf struct buf b = BUF_INIT;
-
-    field_add_str(&b, CELLA_TAG_NAME, name);
-    field_add_u64(&b, CELLA_TAG_OFFSET, offset);
-    field_add_u64(&b, CELLA_TAG_SIZE, size);
-    field_add(&b, CELLA_TAG_CONTENT, text, len);
-    return b.oom ? -ENOMEM
-                 : guest_send(m->guest, CELLA_GUEST_SHOW, b.ptr, b.len, BOOT_NS, done, ctx);
-}
-
-static int show_file(struct warden *w, const char *name, const char *text, size_t len)
-{
-    size_t at = 0, n;
-    int r = 0;
-
-    if (len > CELLA_GUEST_SHOWN_BYTES)
-        return -EFBIG;
-    do {
-        n = len - at < CELLA_GUEST_SHOWN_CHUNK ? len - at : CELLA_GUEST_SHOWN_CHUNK;
-        r = show(w->machine, name, at, len, text + at, n, NULL, NULL);
-        at += n;
-    } while (r == 0 && at < len);
-    return r;
-}
-
-static void denials_told(void *ctx, int code, const char *why, const uint8_t *payload, size_t len)
-{
     struct warden *w = ctx;
+    struct machine *m = w->machine;
+    void (*after)(struct warden *) = m->after_clock;
 
-    (void)why;
     (void)payload;
     (void)len;
-    w->machine->denials.sending = 0;
-    if (code == 0)
-        machine_denials(w);
-}
-
-/* One piece at a time: what comes meanwhile goes with the next. */
-void machine_denials(struct warden *w)
-{
-    struct machine *m = w->machine;
-    char text[CELLA_GUEST_SHOWN_CHUNK];
-    ssize_t n;
-
-    if (!m->guest || m->denials.sending || w->denials.fd < 0)
+    if (code == 0 && !clock_right(m) && clock_ask(w) == 0)
         return;
-    if (m->denials.halved != w->denials.halved)
-        m->denials.sent = 0;
-    m->denials.halved = w->denials.halved;
-    n = pread(w->denials.fd, text, sizeof(text), (off_t)m->denials.sent);
-    if (n > 0 && show(m, "denials", m->denials.sent, m->denials.sent + (size_t)n, text, (size_t)n,
-                      denials_told, w) == 0) {
-        m->denials.sending = 1;
-        m->denials.sent += (size_t)n;
-    }
+    m->after_clock = NULL;
+    if (code == 0 && after)
+        after(w);
+    else if (code < 0 && after)
+        failed(w, why);
+    else if (code < 0)
+        warden_log(w, CELLA_LOG_WARN, "guest", "%s", why);
 }
 
-/* Every file of the directory as it is; denials follow as they come. */
-static int show_all(struct warden *w)
+static int clock_ask(struct warden *w)
 {
-    int dir = openat(w->dir.dirfd, SHOWN_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = dir < 0 ? NULL : fdopendir(dir);
-    struct dirent *e;
-    int r = 0;
+    auto_buf struct buf b = BUF_INIT;
 
-    if (!d && dir >= 0)
-        close(dir);
-    while (r == 0 && d && (e = readdir(d))) {
-        auto_free char *text = NULL;
-        size_t len;
-        if (e->d_name[0] == '.')
-            continue;
-        r = read_file_at(dirfd(d), e->d_name, CELLA_GUEST_SHOWN_BYTES, &text, &len);
-        if (r == 0)
-            r = show_file(w, e->d_name, text, len);
-        if (!strcmp(e->d_name, "denials"))
-            w->machine->denials.sent = len;
-    }
-    if (d)
-        closedir(d);
-    return r;
+    w->machine->clock_sent = now_ns();
+    add_world(&b);
+    return b.oom ? -ENOMEM
+                 : guest_send(w->machine->guest, CELLA_GUEST_CLOCK, b.ptr, b.len, CALL_NS,
+                              clock_told, w);
 }
 
-int machine_shown(struct warden *w)
+/* Sets the guest's clock, then goes on with `after`. */
+static void clock_set(struct warden *w, void (*after)(struct warden *w))
 {
-    return w->machine->guest ? show_all(w) : 0; /* before the start: all files go then */
+    int r;
+
+    w->machine->after_clock = after;
+    w->machine->clock_tries = 0;
+    r = clock_ask(w);
+    if (r < 0 && after)
+        failed(w, strerror(-r));
 }
 
 /* ---- the two ways to a running cell ---- */
@@ -270,9 +190,21 @@ static void on_booted(void *ctx, int code, const char *why, const uint8_t *paylo
         failed(w, why);
         return;
     }
-    if (!w->machine->copy && w->trust_on) /* what was shown before took its time */
-        machine_clock(w);
-    agent_connect(w);
+    if (w->machine->copy)
+        agent_connect(w);
+    else
+        clock_set(w, agent_connect);
+}
+
+/* Never before it has settled: the cell would run as the one that it was. */
+static void thaw_copy(struct warden *w)
+{
+    int r = machine_show_all(w);
+
+    if (r == 0)
+        r = guest_send(w->machine->guest, CELLA_GUEST_THAW, "", 0, CALL_NS, on_booted, w);
+    if (r < 0)
+        failed(w, strerror(-r));
 }
 
 static void on_settled(void *ctx, int code, const char *why, const uint8_t *payload, size_t len)
@@ -288,19 +220,17 @@ static void on_settled(void *ctx, int code, const char *why, const uint8_t *payl
     r = warden_audit(w, errbuf_init(&eb), "cell.settled", "i:generation",
                      (int64_t)w->machine->generation, "s:hostname", w->machine->hostname,
                      "s:address", w->attached.address, NULL);
-    if (r == 0)
-        r = show_all(w);
-    if (r == 0) /* never before: it would run as the machine that it was */
-        r = guest_send(w->machine->guest, CELLA_GUEST_THAW, "", 0, CALL_NS, on_booted, w);
     if (r < 0)
-        failed(w, strerror(-r));
+        failed(w, eb.text);
+    else
+        clock_set(w, thaw_copy);
 }
 
 static int boot(struct warden *w)
 {
     struct machine *m = w->machine;
     auto_buf struct buf b = BUF_INIT;
-    int r = show_all(w);
+    int r = machine_show_all(w);
 
     buf_add(&b, m->boot.ptr, m->boot.len);
     if (r == 0)
@@ -479,7 +409,7 @@ void machine_pause(struct warden *w, int on)
     guest_hold(m->guest, on);
     if (on)
         return;
-    machine_clock(w);
+    clock_set(w, NULL);
 }
 
 int machine_freeze(struct warden *w, struct cella_error *err)
@@ -491,8 +421,10 @@ int machine_freeze(struct warden *w, struct cella_error *err)
     return r;
 }
 
+/* The machine's clock has stood still with it. */
 int machine_thaw(struct warden *w, struct cella_error *err)
 {
-    machine_clock(w); /* it stood still; the workload must not see that */
+    clock_set(w, NULL);
+    guest_turn(w->machine->guest, REFRESH_NS);
     return guest_call(w->machine->guest, CELLA_GUEST_THAW, "", 0, CALL_NS, NULL, err);
 }

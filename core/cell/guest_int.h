@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/* guest_int - what guest.c and guest_shown.c share. */
+#ifndef CELLA_CELL_GUEST_INT_H
+#define CELLA_CELL_GUEST_INT_H
+
+#include "guest.h"
+#include "warden.h"
+
+#define BOOT_NS 120000000000ull /* an emulated machine on a busy host */
+
+struct machine {
+    struct guest *guest;
+    struct buf boot; /* MOUNT COVER PIDS MEMORY READONLY */
+    char hostname[65];
+    int copy;
+    uint64_t generation;
+    uint8_t nonce[CELLA_GUEST_NONCE]; /* of the agent's link to a copy */
+    int timer;                        /* until HELLO on port 1 */
+    uint64_t clock_sent;
+    unsigned clock_tries;
+    void (*after_clock)(struct warden *w); /* NULL: nothing waits for it */
+    struct cella_stats usage;              /* as last told */
+    int asking;
+    struct {
+        size_t sent;
+        unsigned halved;
+        int sending;
+    } denials;
+};
+
+/* guest_shown.c: every file as it is now. */
+int machine_show_all(struct warden *w);
+
+#endif
