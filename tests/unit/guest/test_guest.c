@@ -207,7 +207,7 @@ static void test_silence(void **state)
     call(CELLA_GUEST_FREEZE, NULL);
     usleep(300000);
     frozen = machine_packets(&m, own);
-    sleep(3);
+    usleep(2300000);
     assert_int_equal(machine_packets(&m, own), frozen);
     call(CELLA_GUEST_THAW, NULL);
     sh("nc -w 1 10.0.2.98 80 2>/dev/null; true", NULL);
@@ -228,6 +228,7 @@ static void test_fork(void **state)
         NULL};
     struct errbuf eb;
     struct op o;
+    size_t got;
     int fd, r;
 
     (void)state;
@@ -237,6 +238,10 @@ static void test_fork(void **state)
     cell_turn(&m.cell, 3500);
     assert_has("cat /tmp/nc /tmp/ended 2>&1", "can't open '/tmp/ended'");
     call(CELLA_GUEST_FREEZE, NULL);
+    cell_turn(&m.cell, 200);
+    got = o.got;
+    cell_turn(&m.cell, 400);
+    assert_int_equal(o.got, got); /* it stands still */
 
     link_free(m.cell.link);
     m.cell.link = NULL;
