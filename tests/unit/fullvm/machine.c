@@ -198,6 +198,11 @@ int machine_connect(struct machine *m, int port)
 
 int machine_run(struct machine *m)
 {
+    return machine_run_ms(m, BOOT_MS);
+}
+
+int machine_run_ms(struct machine *m, int ms)
+{
     int r;
 
     m->started =
@@ -207,7 +212,7 @@ int machine_run(struct machine *m)
         r = machine_connect(m, 0);
     if (r == 0)
         r = machine_connect(m, 1);
-    if (r == 0 && machine_ask_ms(m, 0, BOOT_MS, "ping") != 1)
+    if (r == 0 && machine_ask_ms(m, 0, ms, "ping") != 1)
         r = -ETIMEDOUT;
     return r;
 }
