@@ -279,7 +279,8 @@ static void on_report(struct stream *s, const struct report *r, size_t n)
 
     if (r->type == CELLA_FRAME_OPENED) {
         s->opened = 1;
-        out_frame(CELLA_FRAME_OPENED, 0, s->number, r->payload, n);
+        if (!s->orphan)
+            out_frame(CELLA_FRAME_OPENED, 0, s->number, r->payload, n);
     } else if (!s->final_set) {
         f = final_new(s, (uint16_t)r->type);
         memcpy(f->b, r->payload, n);
