@@ -97,7 +97,12 @@ int group_make(const struct boot *b)
     if (mkdir(ROOT "/cell", 0755) < 0)
         return blame(errno, "cannot make the control group", NULL);
     r = group_pids(b->pids);
-    return r == 0 ? group_memory(b->memory) : r;
+    if (r == 0)
+        r = group_memory(b->memory);
+    /* A machine barely larger than its limit would refuse a large allocation by a guess. What counts is what is
+       touched, as in a cell on a large host. */
+    write_text("/proc/sys/vm/overcommit_memory", "1");
+    return r;
 }
 
 int group_enter(pid_t pid)

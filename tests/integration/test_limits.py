@@ -226,6 +226,7 @@ def test_the_host_does_not_notice(cella):
               cella.spawn("run", "--disk", "16M", "--timeout", "20s", "--", "dd", "if=/dev/zero", "of=/f", "bs=1M", "count=64")]
     time.sleep(0.2)
     assert cella.run("--", "echo", "fine").ok().text == "fine"
-    assert before - _host_available() < 400 << 20
+    machines = 4 * (512 << 20) if cella.backend in guests.MACHINES else 0  # each has memory of its own, up to its limit
+    assert before - _host_available() < (400 << 20) + machines
     for rival in rivals:
         rival.communicate(timeout=60)
