@@ -161,12 +161,17 @@ static int fullvm_stop(void *self, uint32_t how, uint64_t timeout_ns, struct cel
 static int fullvm_connect(void *self, uint32_t port, int *ret_fd, struct cella_error *err)
 {
     static const char *const names[] = {"agent", "guest"};
+    struct fullvm *f = self;
 
     if (port >= ARRAY_LEN(names))
         return cella_error_set(err, -ENOTSUP, 0,
                                "port %u: a machine has port 0, the agent, and port 1, its init",
                                port);
-    return launch_connect(self, names[port], ret_fd, err);
+    if (f->port_fds[port] >= 0) {
+        *ret_fd = steal_fd(&f->port_fds[port]);
+        return 0;
+    }
+    return launch_connect(f, names[port], ret_fd, err);
 }
 
 static int fullvm_reap(const struct cella_host *host, const struct cella_reap *reap,

@@ -67,6 +67,8 @@ struct fullvm {
     uint64_t root_bytes;
     uint64_t pause_ns; /* how long the last snapshot stopped the machine */
     int has_net, n_shares;
+    int port_fds
+        [2]; /* of a copy: connected before its machine is loaded; -1 = taken, or not a copy */
     int started, paused, stopping;
     uint32_t limit_hit;
 };

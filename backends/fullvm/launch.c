@@ -346,6 +346,7 @@ static int object(const struct cella_host *host, const struct cella_spec *spec, 
     f->host = host;
     f->qemu = (struct qemu)QEMU_INIT;
     f->console.fd = f->ram_fd = f->scratch_fd = f->kernel_fd = -1;
+    f->port_fds[0] = f->port_fds[1] = -1;
     f->cgroup.v2 = -1;
     for (i = 0; i < ARRAY_LEN(f->layer_fds); i++)
         f->layer_fds[i] = -1;
@@ -415,6 +416,9 @@ void launch_free(struct fullvm *f)
     for (i = 0; i < QEMU_LAYERS_MAX; i++)
         if (f->layer_fds[i] >= 0)
             close(f->layer_fds[i]);
+    for (i = 0; i < ARRAY_LEN(f->port_fds); i++)
+        if (f->port_fds[i] >= 0)
+            close(f->port_fds[i]);
     if (f->ram_fd >= 0)
         close(f->ram_fd);
     if (f->kernel_fd >= 0)

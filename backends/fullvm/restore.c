@@ -10,6 +10,7 @@
  * was saved. Threads: one.
  */
 #include <fcntl.h>
+#include <time.h>
 #include <sys/stat.h>
 
 #include "fullvm.h"
@@ -164,6 +165,42 @@ static int manifest_load(int dir, struct manifest *m, struct cella_error *err)
     return r < 0 ? fail_wrap(err, "snapshot") : 0;
 }
 
+/* How many of the two ports somebody is connected to, as QEMU sees it. */
+static int ports_open(struct fullvm *f, struct cella_error *err)
+{
+    json_t *list = NULL, *chardev;
+    size_t i;
+    int n = 0, r = qmp_call(&f->qemu.qmp, "query-chardev", NULL, -1, 10 * QMP_SECOND, &list, err);
+
+    json_array_foreach(list, i, chardev)
+    {
+        const char *label = json_string_value(json_object_get(chardev, "label"));
+        const char *file = json_string_value(json_object_get(chardev, "filename"));
+        n += label && file && (!strcmp(label, "agent") || !strcmp(label, "guest")) &&
+             strncmp(file, "disconnected:", 13) != 0;
+    }
+    json_decref(list);
+    return r < 0 ? r : n;
+}
+
+/* Before the machine is loaded: what the parent was sending just then goes out at once, and QEMU 7.2 never
+   tries again when nobody is there to take it. */
+static int ports_take(struct fullvm *f, struct cella_error *err)
+{
+    const struct timespec moment = {0, 1000000};
+    int tries = 5000, r = launch_connect(f, "agent", &f->port_fds[0], err);
+
+    if (r == 0)
+        r = launch_connect(f, "guest", &f->port_fds[1], err);
+    while (r == 0 && (r = ports_open(f, err)) >= 0 && r < 2) {
+        r = --tries > 0 ? 0
+                        : cella_error_set(err, -ETIMEDOUT, STEP_MACHINE,
+                                          "QEMU did not take the connections to its ports");
+        nanosleep(&moment, NULL);
+    }
+    return r < 0 ? r : 0;
+}
+
 int snapshot_restore(struct fullvm *f, const struct cella_spec *spec, int dir,
                      struct cella_error *err)
 {
@@ -189,5 +226,7 @@ int snapshot_restore(struct fullvm *f, const struct cella_spec *spec, int dir,
     unlinkat(f->scratch_fd, "kernel", 0);
     if (r == 0 && strcmp(f->qemu.qmp.version, m->qemu))
         r = foreign(err, "QEMU", m->qemu, f->qemu.qmp.version);
+    if (r == 0)
+        r = ports_take(f, err);
     return r < 0 ? r : qemu_load(&f->qemu, state, err);
 }
