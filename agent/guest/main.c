@@ -142,6 +142,8 @@ static int op_settle(uint8_t *payload, size_t len, struct fields *out)
 
     (void)out;
     if (r == 0)
+        r = net_silence(1); /* it is; but all that follows rests on it */
+    if (r == 0)
         r = identity_apply(&id);
     if (r == 0 && send(control_fd, id.nonce, sizeof(id.nonce), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         r = blame(errno, "cannot tell the agent of its new link", NULL);

@@ -6,11 +6,12 @@
  * link elsewhere: one address, the gateway on it, a default route, no IPv6.
  *
  * Between FREEZE and THAW nothing is sent at all: what a restored guest's kernel has in its timers
- * would go out under the address of the guest it was.
- *
- * Order, for a guest that was someone else before: link down, addresses away, then the connections
- * of those addresses end. So the resets of the dying connections have no way out, and no packet
- * ever carries the former address. Listeners and what is bound to no address live on.
+ * would go out under the address of the guest it was. In that silence a guest that was someone else
+ * loses its addresses, and then the connections of those addresses end: no packet ever carries the
+ * former address, and the resets of the dying connections have no way out. Listeners and what is
+ * bound to no address live on. The link is not taken down for it: a driver of Linux 6.12 waits then
+ * for work that waits for the same lock, when the machine was told at the same moment to announce
+ * itself, as QEMU does after a restore.
  * Invariants: every request is acknowledged before the next. Threads: one.
  */
 #include <arpa/inet.h>
@@ -135,16 +136,23 @@ static int interface_find(void)
     return index;
 }
 
-static int link_set(int index, unsigned up, const uint8_t *mac)
+static int link_up(int index)
 {
     struct request q;
     struct ifinfomsg *i = begin(&q, RTM_NEWLINK, 0, sizeof(*i));
 
     i->ifi_index = index;
-    i->ifi_change = IFF_UP_;
-    i->ifi_flags = up ? IFF_UP_ : 0;
-    if (mac)
-        attr(&q, IFLA_ADDRESS, mac, 6);
+    i->ifi_change = i->ifi_flags = IFF_UP_;
+    return run(NETLINK_ROUTE, &q);
+}
+
+static int link_mac(int index, const uint8_t mac[6])
+{
+    struct request q;
+    struct ifinfomsg *i = begin(&q, RTM_NEWLINK, 0, sizeof(*i));
+
+    i->ifi_index = index;
+    attr(&q, IFLA_ADDRESS, mac, 6);
     return run(NETLINK_ROUTE, &q);
 }
 
@@ -351,24 +359,22 @@ int net_apply(const struct identity *id)
     int index, r;
 
     harden();
-    r = link_set(1, 1, NULL);
+    r = link_up(1);
     if (r < 0)
         return blame(-r, "cannot bring lo up", NULL);
     index = interface_find();
     if (!index)
         return id->has_net ? blame(ENODEV, "the machine has no network interface", NULL) : 0;
-    r = link_set(index, 0, NULL);
-    if (r == 0)
-        r = former_end(index);
+    r = former_end(index);
     if (r < 0)
         return blame(-r, "cannot end what used the former address", NULL);
     if (!id->has_net)
         return 0;
-    r = link_set(index, 0, id->mac);
+    r = link_mac(index, id->mac);
     if (r == 0)
         r = address_add(index, id);
     if (r == 0)
-        r = link_set(index, 1, NULL);
+        r = link_up(index);
     if (r == 0)
         r = route_add(index, id);
     return r < 0 ? blame(-r, "cannot set up the network interface", NULL) : 0;

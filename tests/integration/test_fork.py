@@ -9,12 +9,14 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import time
 
 import pytest
 
 from harness import internet as world
 from harness.cella import command_of, wait_until
+from harness.shop import API, RESOLVER, Shop
 
 RULE = {"id": "echo", "cidr": f"{world.ECHO}/32", "ports": [8080], "proto": "tcp", "layer": "raw"}
 OPEN, CLOSED = json.dumps({"version": 1, "allow": [RULE]}), json.dumps({"version": 1, "allow": []})
@@ -218,6 +220,53 @@ def test_a_policy_tightened_after_the_snapshot_holds_on_the_first_packet(cella, 
             cella("rm", "--force", copy).ok()
         finally:
             cella("snapshot", "rm", f"{parent}-s")
+
+
+PLACEHOLDER, VALUE = "sk-cella__K1__", "tok-5d20c1-of-the-parent"
+CURL = ["curl", "-sS", "-m", "20", "-H", f"x-api-key: {PLACEHOLDER}", f"https://{API}/v1/models"]
+GRANTS = {"version": 1, "allow": [{"id": "llm", "host": API, "ports": [443], "layer": "http", "inject": [
+    {"secret": "token", "surface": "header", "name": "x-api-key", "placeholder": PLACEHOLDER, "require": True}]}]}
+PLAIN = {"version": 1, "allow": [{"id": "llm", "host": API, "ports": [443]}]}
+
+
+@pytest.fixture
+def granted(cella, internet, tmp_path):
+    """A cell whose policy grants a secret, its shop, and a policy without the grant."""
+    tmp_path.chmod(0o755)
+    vault = tmp_path / "vault"
+    vault.mkdir(mode=0o700)
+    (vault / "token").write_text(VALUE + "\n")
+    (vault / "token").chmod(0o600)
+    policies = [tmp_path / name for name in ("grants.json", "plain.json")]
+    for path, policy in zip(policies, (GRANTS, PLAIN)):
+        path.write_text(json.dumps(policy))
+    shop = Shop(internet.world, tmp_path)
+    plugin = {"path": "cella-enforcer-egress-nft.so", "config": {"resolvers": f"{RESOLVER}:53", "upstream-ca": str(shop.ca)}}
+    with cella.configured(plugins=[plugin], secrets=[{"provider": "secret-file", "path": str(vault)}]), \
+            cella.cell("--policy", policies[0]) as parent:
+        yield parent, shop, policies[1]
+    shop.close()
+
+
+def test_a_secret_of_the_parent_is_absent_in_a_copy_unless_its_policy_grants_it(cella, granted):
+    parent, shop, plain = granted
+    assert cella("exec", parent, "--", *CURL, timeout=60).ok().text == "served" and shop.keys == [VALUE]
+    try:
+        cella("snapshot", parent, f"{parent}-s", timeout=120).ok()  # memory and disk: it is nowhere in them
+        found = subprocess.run(["grep", "-rlaF", VALUE, cella.state / "snapshots"], capture_output=True, text=True)
+        assert found.returncode == 1 and not found.stdout, found
+        copy = cella("restore", f"{parent}-s", "--name", f"{parent}-p", "--policy", plain, timeout=240).ok().text.strip()
+        assert cella("exec", copy, "--", *CURL, "-k", timeout=60).ok().text == "served"
+        assert shop.keys[1:] == [PLACEHOLDER]
+        assert not [e for e in cella.events(copy) if e["kind"] == "secret.used"]
+        cella("rm", "--force", copy).ok()
+        copy = cella("restore", f"{parent}-s", "--name", f"{parent}-g", timeout=240).ok().text.strip()
+        assert cella("exec", copy, "--", *CURL, timeout=60).ok().text == "served"  # through an authority of its own
+        assert shop.keys[2:] == [VALUE]
+        cella.wait_event(copy, {"kind": "secret.used", "name": "token"})
+        cella("rm", "--force", copy).ok()
+    finally:
+        cella("snapshot", "rm", f"{parent}-s")
 
 
 def machines():
