@@ -138,7 +138,9 @@ static void devices(struct args *a, const struct qemu_machine *m)
     opt(a, "device", "vmgenid,guid=auto");
     if (m->mac) {
         opt(a, "netdev", "tap,id=net,fd=%d,vhost=off", QEMU_FD_TAP);
-        opt(a, "device", "virtio-net-pci,netdev=net,romfile=,mac=%02x:%02x:%02x:%02x:%02x:%02x",
+        opt(a, "device",
+            "virtio-net-pci,netdev=net,romfile=,guest_announce=off,mac=%02x:%02x:%02x:%02x:%02x:%"
+            "02x",
             m->mac[0], m->mac[1], m->mac[2], m->mac[3], m->mac[4], m->mac[5]);
     }
     for (i = 0; i < m->n_shares; i++) {

@@ -432,13 +432,19 @@ def test_flow_outlives_the_ttl_of_its_name(cella, names, reach):
 # ---- the gate
 
 
+def _has_link(path):
+    """A machine's warden also holds the empty namespace that its cell would have had."""
+    return subprocess.run(["nsenter", f"--net={path}", "ip", "link", "show", "dev", "cell0"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL).returncode == 0
+
+
 def _gate_namespace(cella, cell):
     """Path of the gate's namespace: held by the warden or the gate, and neither the host's, the uplink's nor the cell's."""
     known = {os.readlink("/proc/self/ns/net"), os.readlink(f"/proc/{cella.agent(cell)}/ns/net"),
              f"net:[{os.stat('/run/netns/' + cella.uplink).st_ino}]"}
     for pid in (cella.gate(cell), cella.warden(cell)):
         for path in [f"/proc/{pid}/ns/net"] + [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]:
-            if os.readlink(path).startswith("net:[") and os.readlink(path) not in known:
+            if os.readlink(path).startswith("net:[") and os.readlink(path) not in known and _has_link(path):
                 return path
     raise AssertionError("nobody holds a namespace of the gate")
 

@@ -39,7 +39,7 @@ int machine_create(struct machine *m);
 /* start, connect both ports, wait for the first answer */
 int machine_run(struct machine *m);
 int machine_run_ms(struct machine *m, int ms); /* a copy need not boot */
-int machine_boot(struct machine *m); /* create and run */
+int machine_boot(struct machine *m);           /* create and run */
 /* Sends a line on a port, returns the number of the answer. -EPIPE: gone. -ETIMEDOUT. */
 long machine_ask(struct machine *m, int port, const char *fmt, ...) CELLA_PRINTF(3, 4);
 int machine_connect(struct machine *m, int port);
