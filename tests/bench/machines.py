@@ -8,6 +8,7 @@ line. Absolute times mean little on a shared machine; ratios within one run do. 
 
     CELLA_BENCH_ROUNDS=N   rounds (default 3)
     CELLA_BENCH_FORKS=A,B  sizes of forks (default 1,10)
+    CELLA_BENCH_SIZES=A,B  memory limits (default 256M,2G)
     CELLA_BUILD=DIR        the build directory (default: build)
 """
 import json
@@ -27,6 +28,7 @@ from harness import guests  # noqa: E402
 
 ROUNDS = int(os.environ.get("CELLA_BENCH_ROUNDS", "3"))
 FORKS = [int(n) for n in os.environ.get("CELLA_BENCH_FORKS", "1,10").split(",")]
+SIZES = os.environ.get("CELLA_BENCH_SIZES", "256M,2G").split(",")
 BUILD = pathlib.Path(os.environ.get("CELLA_BUILD", TOP / "build")).resolve()
 
 
@@ -130,7 +132,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="cella-bench.", dir="/var/tmp") as work:
         cella = Bench(pathlib.Path(work))
         show("plain QEMU, the same kernel, to its end", [plain_qemu() for _ in range(ROUNDS)])
-        for size in ("256M", "2G"):
+        for size in SIZES:
             one_size(cella, size)
 
 
