@@ -98,7 +98,8 @@ def guest_cache():
 @pytest.fixture(scope="session")
 def restarting(backend):
     """Classes of which the default starts a dead gate again."""
-    return {"default": {"floor": "process", "backends": [backend], "policy": "deny", "on_gate_death": "restart"}}
+    default = {"floor": "process", "backends": [backend], "policy": "deny", "on_gate_death": "restart"}
+    return {"default": dict(default, image="base") if backend in guests.MACHINES else default}
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from harness import guests
 from harness.cella import children_of, command_of, wait_until
 from harness.shop import API, OTHER, RESOLVER, Shop
 from harness.warden import Warden
@@ -67,8 +68,9 @@ def brokered(session_cella, shop, enforcer):
     policy = shop.directory / "policy.json"
     policy.write_text(json.dumps(POLICY))
     with session_cella.configured(**enforcer):
-        context = session_cella.cell("--policy", policy, "--mount", f"{shop.ca}:/srv/world.pem")
+        context = session_cella.cell("--policy", policy)
         cell = context.__enter__()
+        session_cella("cp", shop.ca, f"{cell}:/srv/world.pem").ok()
     yield cell
     context.__exit__(None, None, None)
 
@@ -79,8 +81,9 @@ def visit(cella, cell, client, path="/v1/models", host=API):
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_secret_arrives_and_the_client_trusts_its_gate(cella, shop, brokered, client):
-    if not shutil.which(CLIENTS[client][0]):
-        pytest.skip(f"{client} is not on this host")
+    program = CLIENTS[client][0]
+    if not shutil.which(program) or cella("exec", brokered, "--", "sh", "-c", f"command -v {program}").status:
+        pytest.skip(f"{client} is not on this host, or not in the image")
     seen = len(shop.keys)
     assert visit(cella, brokered, client).ok().text == "served"
     assert shop.keys[seen:] == [VALUE]
@@ -143,11 +146,12 @@ def test_a_cell_that_runs_can_be_looked_into_later(cella, shop, vault, enforcer)
         cell = context.__enter__()
     try:
         assert visit(cella, cell, "curl").status == 60  # the world's certificate, which nobody here trusts
-        assert cella("exec", cell, "--", "ls", "/run/cella").ok().text == "denials"
+        shown = set(cella("exec", cell, "--", "ls", "/run/cella").ok().text.split())
+        assert shown - {"generation"} == {"denials"}  # a machine has that number, too
         with Warden(cella.directory(cell)) as warden:
             warden.call("policy", document=json.dumps({**POLICY, "revision": 2}), if_match=1)
         seen = len(shop.keys)
-        for client in ("curl", "python", "node"):
+        for client in ("curl", "python", "node" if cella.backend not in guests.MACHINES else "curl-h1"):
             assert visit(cella, cell, client).ok().text == "served"
         assert shop.keys[seen:] == [VALUE] * 3
         assert cella.wait_event(cell, {"kind": "cell.trust"})["certificates"] == 1
