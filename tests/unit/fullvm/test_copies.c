@@ -120,7 +120,7 @@ static long unique(const struct machine *m)
 
     snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)m->started.host_pid);
     assert_int_equal(read_file_at(AT_FDCWD, path, 65536, &text, NULL), 0);
-    for (at = text; (at = strstr(at, "Private_Dirty")); at++)
+    for (at = text; (at = strstr(at, "Anonymous:")); at++)
         kib += strtol(strchr(at, ':') + 1, NULL, 10);
     return kib;
 }
