@@ -472,8 +472,17 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+    static const char *const more[] = {"second", "third", "again", "paused", "small"};
+    char dir[120];
+    size_t i;
+
     (void)state;
     machine_fini(&source);
+    for (i = 0; i < ARRAY_LEN(more); i++) { /* what a failure left */
+        snprintf(dir, sizeof(dir), "%s.%s", where, more[i]);
+        umount(dir);
+        remove_tree_at(AT_FDCWD, dir);
+    }
     return remove_tree_at(AT_FDCWD, where);
 }
 

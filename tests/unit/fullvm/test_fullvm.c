@@ -370,8 +370,7 @@ static void host_dies(int started)
                               .found = found};
     struct machine m;
     struct pollfd p;
-    int ends[2], qemu = -1;
-    char path[40];
+    int ends[2], qemu = -1, ended;
     pid_t pid;
 
     machine_init(&m);
@@ -395,11 +394,12 @@ static void host_dies(int started)
     assert_true(qemu > 0);
     p = (struct pollfd){.fd = pidfd_open_(qemu), .events = POLLIN};
     assert_true(p.fd >= 0);
-    snprintf(path, sizeof(path), "/proc/%d/status", qemu);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    assert_int_equal(poll(&p, 1, 5000), 1);
+    ended = poll(&p, 1, 5000);
+    pidfd_signal(p.fd, SIGKILL);
     close(p.fd);
+    assert_int_equal(ended, 1);
     reap.cell_id = m.id;
     reap.scratch = m.scratch;
     machine_host.ctx = &m;
