@@ -87,6 +87,15 @@ static void outer_hangs_after_inner(void)
     nap(5000);
 }
 
+/* The timer is still set for the call before: that signal is too early, and another must come. */
+static void hang_after_a_quick_call(void)
+{
+    watchdog_enter(&inner, "event", 50000000);
+    watchdog_leave();
+    watchdog_enter(&outer, "create", 200000000);
+    nap(5000);
+}
+
 static void fault_in_plugin(void)
 {
     watchdog_enter(&outer, "start", SECOND_NS);
@@ -133,6 +142,8 @@ static void cases(void **state)
          "plugin inner (/p/inner.so) did not return from event within 50 ms\n"},
         {outer_hangs_after_inner, 125, 0,
          "plugin outer (/p/outer.so) did not return from create within 80 ms\n"},
+        {hang_after_a_quick_call, 125, 0,
+         "plugin outer (/p/outer.so) did not return from create within 200 ms\n"},
         {fault_in_plugin, 125, 0, "plugin outer (/p/outer.so) crashed in start (signal SIGFPE)\n"},
         {fault_outside, 0, SIGBUS, "crashed outside of any plugin call (signal SIGBUS)\n"},
         {fault_in_forked_child, 0, 0, ""},
