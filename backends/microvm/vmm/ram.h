@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * ram - the guest's memory, and the one place where a number of the guest becomes an address of ours.
+ *
+ * Guest-physical [0, low) and [4 GiB, 4 GiB + high); between 3 GiB and 4 GiB there are devices. In the file, high
+ * follows low without a gap. What is returned may change under the reader at any time: copy, then judge the copy.
+ */
+#ifndef CELLA_VMM_RAM_H
+#define CELLA_VMM_RAM_H
+
+#include <stdint.h>
+
+#define RAM_HOLE (3ull << 30)
+#define RAM_HIGH (4ull << 30)
+
+struct ram {
+    uint8_t *base; /* one mapping of the whole file */
+    uint64_t low, high;
+    int borrow_fd;
+    int is_private;
+};
+
+int ram_map(struct ram *r, int borrow_fd, uint64_t bytes, int is_private);
+/* Over the same addresses, privately; the machine stands still. */
+int ram_detach(struct ram *r);
+/* Where [gpa, gpa + len) is, or NULL when any byte of it is no RAM, or it crosses from low to high. */
+void *ram_at(const struct ram *r, uint64_t gpa, uint64_t len);
+/* Copies; -EFAULT as above. */
+int ram_read(const struct ram *r, uint64_t gpa, void *out, uint64_t len);
+int ram_write(const struct ram *r, uint64_t gpa, const void *in, uint64_t len);
+/* Gives whole pages back. Of a private mapping they read as zeros afterwards, never as the file's. */
+int ram_discard(const struct ram *r, uint64_t gpa, uint64_t len);
+
+#endif
