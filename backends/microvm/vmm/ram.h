@@ -23,6 +23,7 @@ struct ram {
 };
 
 int ram_map(struct ram *r, int borrow_fd, uint64_t bytes, int is_private);
+void ram_unmap(struct ram *r);
 /* Over the same addresses, privately; the machine stands still. */
 int ram_detach(struct ram *r);
 /* Where [gpa, gpa + len) is, or NULL when any byte of it is no RAM, or it crosses from low to high. */
