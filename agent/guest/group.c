@@ -71,18 +71,41 @@ int group_pids(uint64_t pids)
     return group_write("pids.max", pids ? num_text(pids + PIDS_HEADROOM, n) : "max");
 }
 
-/* `bytes` 0: what the machine has. A part of it stays init's and the kernel's. */
-int group_memory(uint64_t bytes)
+static uint64_t memory_most; /* what the cell can have of this machine */
+
+static int memory_measure(void)
 {
     uint64_t available = 0, keep;
-    char n[24];
 
     if (group_read("/proc/meminfo", "MemAvailable", &available) < 0)
         return blame(ENOENT, "cannot read", "/proc/meminfo");
     available *= 1024;
     keep = available / 32 < (4u << 20) ? 4u << 20 : available / 32;
-    available = available > 2 * keep ? available - keep : available / 2;
-    return group_write("memory.max", num_text(bytes && bytes < available ? bytes : available, n));
+    memory_most = available > 2 * keep ? available - keep : available / 2;
+    return 0;
+}
+
+/* `bytes` 0: what the machine has. A part of it stays init's and the kernel's. */
+static int memory_limit(uint64_t bytes)
+{
+    char n[24];
+
+    return group_write("memory.max",
+                       num_text(bytes && bytes < memory_most ? bytes : memory_most, n));
+}
+
+/* What is only kept for speed goes first. A limit below what the cell then still has would kill in it. */
+int group_memory(uint64_t bytes)
+{
+    char path[80], n[24];
+    uint64_t now = 0;
+
+    group_path("memory.current", path, sizeof(path));
+    if (bytes && group_read(path, "", &now) == 0 && now > bytes)
+        write_text("/sys/fs/cgroup/cell/memory.reclaim", num_text(now - bytes, n));
+    if (bytes && group_read(path, "", &now) == 0 && now > bytes)
+        return blame(EBUSY, "the cell uses more memory than that, in bytes:", num_text(now, n));
+    return memory_limit(bytes);
 }
 
 int group_make(const struct boot *b)
@@ -98,7 +121,9 @@ int group_make(const struct boot *b)
         return blame(errno, "cannot make the control group", NULL);
     r = group_pids(b->pids);
     if (r == 0)
-        r = group_memory(b->memory);
+        r = memory_measure();
+    if (r == 0)
+        r = memory_limit(b->memory);
     /* A machine barely larger than its limit would refuse a large allocation by a guess. What counts is what is
        touched, as in a cell on a large host. */
     write_text("/proc/sys/vm/overcommit_memory", "1");
@@ -185,12 +210,13 @@ int cpus_online(uint32_t n)
 
     for (i = 1; i < 256; i++) {
         char path[80] = "/sys/devices/system/cpu/cpu", digits[24];
+        const char *number = num_text(i, digits);
         int r;
-        text_add(path, sizeof(path), num_text(i, digits));
+        text_add(path, sizeof(path), number);
         text_add(path, sizeof(path), "/online");
         r = write_text(path, i < n ? "1" : "0");
         if (r == -ENOENT)
-            return i < n ? blame(ENODEV, "the machine has only so many processors:", digits) : 0;
+            return i < n ? blame(ENODEV, "the machine has only so many processors:", number) : 0;
         if (r < 0)
             return blame(-r, "cannot write", path);
     }

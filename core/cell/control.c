@@ -237,11 +237,12 @@ static int call_stats(struct peer *p, json_t *args, const struct pending *from,
     return 0;
 }
 
-static json_t *limits_json(const struct config_limits *l)
+json_t *limits_json(const struct config_limits *l)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "memory", (json_int_t)l->memory, "disk",
-                     (json_int_t)l->disk, "cpu_millis", (json_int_t)l->cpu_millis, "pids",
-                     (json_int_t)l->pids, "wall_ns", (json_int_t)l->wall_ns, "idle_ns",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "memory", (json_int_t)l->memory,
+                     "disk", (json_int_t)l->disk, "cpu_millis", (json_int_t)l->cpu_millis, "pids",
+                     (json_int_t)l->pids, "io_read_bps", (json_int_t)l->io_read_bps, "io_write_bps",
+                     (json_int_t)l->io_write_bps, "wall_ns", (json_int_t)l->wall_ns, "idle_ns",
                      (json_int_t)l->idle_ns);
 }
 
@@ -405,6 +406,12 @@ static int call_snapshot(struct peer *p, json_t *args, const struct pending *fro
     return r;
 }
 
+static int call_update(struct peer *p, json_t *args, const struct pending *from,
+                       struct cella_error *err)
+{
+    return cell_update(p->warden, args, from, err);
+}
+
 static const struct call {
     const char *name;
     int any_state; /* allowed before create */
@@ -414,7 +421,7 @@ static const struct call {
     {"resume", 0, call_resume}, {"stats", 0, call_stats},       {"inspect", 0, call_inspect},
     {"call", 0, call_method},   {"wait", 0, call_wait},         {"stop", 0, call_stop},
     {"rm", 0, call_rm},         {"policy", 0, call_policy},     {"phase", 0, call_phase},
-    {"reach", 0, call_reach},   {"snapshot", 0, call_snapshot},
+    {"reach", 0, call_reach},   {"snapshot", 0, call_snapshot}, {"update", 0, call_update},
 };
 
 static void dispatch_call(struct peer *p, uint32_t id, json_t *message)

@@ -203,6 +203,7 @@ int create_cell(struct warden *w, struct cella_error *err)
     struct etc_paths etc;
     int r = agent_memfd(w, err);
 
+    w->made = w->req.limits;
     if (r == 0 && w->image.n_mounts > 64)
         r = fail(err, -E2BIG, "image %s: %zu mounts", w->image.name, w->image.n_mounts);
     while (r == 0 && mounts.n < w->image.n_mounts) {

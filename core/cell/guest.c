@@ -396,6 +396,22 @@ void machine_merge(const struct warden *w, struct cella_stats *ret)
     ret->limit_hit |= u->limit_hit;
 }
 
+int machine_resize(struct warden *w, const struct config_limits *was,
+                   const struct config_limits *is, guest_done done)
+{
+    auto_buf struct buf b = BUF_INIT;
+
+    if (is->cpu_millis != was->cpu_millis)
+        field_add_u32(&b, CELLA_TAG_CPUS, (uint32_t)((is->cpu_millis + 999) / 1000));
+    if (is->pids != was->pids)
+        field_add_u64(&b, CELLA_TAG_PIDS, is->pids);
+    if (is->memory != was->memory)
+        field_add_u64(&b, CELLA_TAG_MEMORY, is->memory);
+    return b.oom
+               ? -ENOMEM
+               : guest_send(w->machine->guest, CELLA_GUEST_RESIZE, b.ptr, b.len, CALL_NS, done, w);
+}
+
 /* ---- standing still ---- */
 
 void machine_pause(struct warden *w, int on)

@@ -10,6 +10,12 @@
 
 #define BOOT_NS 120000000000ull /* an emulated machine on a busy host */
 
+struct update {
+    int under_way;
+    struct pending from;
+    struct config_limits is;
+};
+
 struct machine {
     struct guest *guest;
     struct buf boot; /* MOUNT COVER PIDS MEMORY READONLY */
@@ -23,6 +29,7 @@ struct machine {
     void (*after_clock)(struct warden *w); /* NULL: nothing waits for it */
     struct cella_stats usage;              /* as last told */
     int asking;
+    struct update update;
     struct {
         size_t sent;
         unsigned halved;
@@ -32,5 +39,9 @@ struct machine {
 
 /* guest_shown.c: every file as it is now. */
 int machine_show_all(struct warden *w);
+
+/* What differs between the two, for the guest's init; `done` gets the warden. */
+int machine_resize(struct warden *w, const struct config_limits *was,
+                   const struct config_limits *is, guest_done done);
 
 #endif

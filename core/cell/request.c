@@ -97,20 +97,45 @@ static int request_check(const struct request *req, struct cella_error *err)
     return 0;
 }
 
-static int limit_get(const json_t *limits, const char *name, uint64_t least, uint64_t *ret,
+static const struct limit_row {
+    const char *name;
+    size_t at;                /* in struct config_limits */
+    uint64_t fallback, least; /* the least is that of the config */
+    int running;              /* can be changed in a cell that runs */
+} limit_rows[] = {
+    {"memory", offsetof(struct config_limits, memory), 512ull << 20, 4 << 20, 1},
+    {"disk", offsetof(struct config_limits, disk), 256ull << 20, 1 << 20, 0},
+    {"cpu_millis", offsetof(struct config_limits, cpu_millis), 1000, 10, 1},
+    {"pids", offsetof(struct config_limits, pids), 256, 1, 1},
+    {"io_read_bps", offsetof(struct config_limits, io_read_bps), 0, 4 << 10, 1},
+    {"io_write_bps", offsetof(struct config_limits, io_write_bps), 0, 4 << 10, 1},
+    {"wall_ns", offsetof(struct config_limits, wall_ns), 600000000000ull, 1000000, 0},
+    {"idle_ns", offsetof(struct config_limits, idle_ns), 0, 1000000, 0},
+};
+
+static const struct limit_row *limit_find(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < ARRAY_LEN(limit_rows); i++)
+        if (!strcmp(limit_rows[i].name, name))
+            return &limit_rows[i];
+    return NULL;
+}
+
+/* A 0 leaves it as it is. */
+static int limit_set(struct config_limits *l, const struct limit_row *row, const json_t *v,
                      struct cella_error *err)
 {
-    json_t *v = json_object_get(limits, name);
+    json_int_t n = json_integer_value(v);
 
-    if (!v)
-        return 0;
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return fail(err, -EINVAL, "limits.%s: must be a whole number, 0 or more", name);
-    if (json_integer_value(v) > 0 && (uint64_t)json_integer_value(v) < least)
-        return fail(err, -ERANGE, "limits.%s: %lld is below the smallest that works, %llu", name,
-                    (long long)json_integer_value(v), (unsigned long long)least);
-    if (json_integer_value(v) > 0)
-        *ret = (uint64_t)json_integer_value(v);
+    if (!json_is_integer(v) || n < 0)
+        return fail(err, -EINVAL, "limits.%s: must be a whole number, 0 or more", row->name);
+    if (n > 0 && (uint64_t)n < row->least)
+        return fail(err, -ERANGE, "limits.%s: %lld is below the smallest that works, %llu",
+                    row->name, (long long)n, (unsigned long long)row->least);
+    if (n > 0)
+        *(uint64_t *)((char *)l + row->at) = (uint64_t)n;
     return 0;
 }
 
@@ -119,40 +144,49 @@ int request_limits(struct request *req, const struct config_class *class, struct
 {
     const json_t *given = json_object_get(req->root, "limits");
     struct config_limits l = class->limits;
-    const struct {
-        const char *name;
-        uint64_t *at;
-        uint64_t fallback, least; /* the least is that of the config */
-    } table[] = {
-        {"memory", &l.memory, 512ull << 20, 4 << 20},
-        {"disk", &l.disk, 256ull << 20, 1 << 20},
-        {"cpu_millis", &l.cpu_millis, 1000, 10},
-        {"pids", &l.pids, 256, 1},
-        {"io_read_bps", &l.io_read_bps, 0, 4 << 10},
-        {"io_write_bps", &l.io_write_bps, 0, 4 << 10},
-        {"wall_ns", &l.wall_ns, 600000000000ull, 1000000},
-        {"idle_ns", &l.idle_ns, 0, 1000000},
-    };
     const char *key;
     json_t *v;
     size_t i;
     int r;
 
+    for (i = 0; i < ARRAY_LEN(limit_rows); i++) {
+        uint64_t *at = (uint64_t *)((char *)&l + limit_rows[i].at);
+        if (!*at)
+            *at = limit_rows[i].fallback;
+    }
     json_object_foreach((json_t *)(uintptr_t)given, key, v)
     {
-        for (i = 0; i < ARRAY_LEN(table) && strcmp(table[i].name, key); i++)
-            ;
-        if (i == ARRAY_LEN(table))
-            return fail(err, -EINVAL, "limits.%s: no such limit", key);
-    }
-    for (i = 0; i < ARRAY_LEN(table); i++) {
-        if (!*table[i].at)
-            *table[i].at = table[i].fallback;
-        r = limit_get(given, table[i].name, table[i].least, table[i].at, err);
+        const struct limit_row *row = limit_find(key);
+        r = row ? limit_set(&l, row, v, err) : fail(err, -EINVAL, "limits.%s: no such limit", key);
         if (r < 0)
             return r;
     }
     req->limits = l;
+    return 0;
+}
+
+int limits_change(const json_t *given, struct config_limits *l, struct cella_error *err)
+{
+    struct config_limits is = *l;
+    const char *key;
+    json_t *v;
+    int r;
+
+    if (!json_object_size(given))
+        return fail(err, -EINVAL, "no limit is given; memory, cpus, pids and io can be changed");
+    json_object_foreach((json_t *)(uintptr_t)given, key, v)
+    {
+        const struct limit_row *row = limit_find(key);
+        if (!row)
+            return fail(err, -EINVAL, "limits.%s: no such limit", key);
+        if (!row->running)
+            return fail(err, -EINVAL, "limits.%s: a cell keeps it as it was made; make a new cell",
+                        key);
+        r = limit_set(&is, row, v, err);
+        if (r < 0)
+            return r;
+    }
+    *l = is;
     return 0;
 }
 

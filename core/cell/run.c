@@ -80,6 +80,8 @@ int cell_start(struct warden *w, struct cella_error *err)
     if (w->state != W_CREATED)
         return fail(err, -EPROTO, "start: the cell has been started before; a cell runs once");
     r = backend_start(&w->backend, &w->started, err);
+    if (r == 0)
+        r = copy_limits(w, err);
     if (r == 0 && w->machine)
         r = machine_start(w, err);
     else if (r == 0 && (r = backend_connect(&w->backend, 0, &fd, err)) == 0)

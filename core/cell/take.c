@@ -56,15 +56,6 @@ static char *cpu_text(void)
                                                                                               : out;
 }
 
-static json_t *limits_of(const struct config_limits *l)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "memory", (json_int_t)l->memory,
-                     "disk", (json_int_t)l->disk, "cpu_millis", (json_int_t)l->cpu_millis, "pids",
-                     (json_int_t)l->pids, "io_read_bps", (json_int_t)l->io_read_bps, "io_write_bps",
-                     (json_int_t)l->io_write_bps, "wall_ns", (json_int_t)l->wall_ns, "idle_ns",
-                     (json_int_t)l->idle_ns);
-}
-
 /* A policy that can be found again is found again; a text that came by itself is in the snapshot. */
 static void add_policy(const struct warden *w, json_t *o)
 {
@@ -97,7 +88,7 @@ static json_t *request_of(const struct warden *w)
     json_object_set_new(o, "class", json_string(w->class->name));
     json_object_set_new(o, "backend", json_string(w->backend_plugin->name));
     json_object_set_new(o, "image", json_string(image_again(w)));
-    json_object_set_new(o, "limits", limits_of(&w->req.limits));
+    json_object_set_new(o, "limits", limits_json(&w->made));
     add_policy(w, o);
     return o;
 }
@@ -109,6 +100,19 @@ static void config_digest(const json_t *request, char hex[65])
 
     crypto_hash_sha256(digest, (const unsigned char *)(text ? text : ""), text ? strlen(text) : 0);
     hex_encode(digest, sizeof(digest), hex);
+}
+
+/* What copy_limits() gives a copy: its machine is made as this one was, and works under these. */
+static void add_changed(const struct warden *w, json_t *m)
+{
+    const struct config_limits *l = &w->req.limits;
+
+    if (memcmp(l, &w->made, sizeof(*l)) != 0)
+        json_object_set_new(
+            m, "limits",
+            json_pack("{s:I, s:I, s:I, s:I, s:I}", "memory", (json_int_t)l->memory, "cpu_millis",
+                      (json_int_t)l->cpu_millis, "pids", (json_int_t)l->pids, "io_read_bps",
+                      (json_int_t)l->io_read_bps, "io_write_bps", (json_int_t)l->io_write_bps));
 }
 
 static json_t *facts(const struct warden *w, uint64_t frozen_ns)
@@ -129,6 +133,7 @@ static json_t *facts(const struct warden *w, uint64_t frozen_ns)
     json_object_set_new(m, "cell",
                         json_pack("{s:s, s:O, s:s}", "id", w->dir.id, "name",
                                   json_object_get(w->cell, "name"), "class", w->class->name));
+    add_changed(w, m);
     json_object_set_new(m, "backend",
                         json_pack("{s:s, s:s, s:s}", "name", w->backend_plugin->name, "version",
                                   w->backend_plugin->version, "strength",

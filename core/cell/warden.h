@@ -72,6 +72,7 @@ struct warden {
     struct config *config;
     const struct config_class *class;
     struct request req;
+    struct config_limits made; /* as the cell was made; req.limits may have been changed since */
     enum warden_state state;
     size_t arrows_done;
 
@@ -156,6 +157,8 @@ struct warden {
 /* request.c */
 int request_parse(json_t *args, struct request *ret, struct cella_error *err);
 int request_limits(struct request *req, const struct config_class *class, struct cella_error *err);
+/* What `given` says, over *l; refuses what a running cell keeps. */
+int limits_change(const json_t *given, struct config_limits *l, struct cella_error *err);
 void request_fini(struct request *req);
 /* The image of the request, else of the class, else "host". */
 const char *request_image(const struct warden *w);
@@ -207,8 +210,9 @@ int policy_again(struct warden *w, struct cella_error *err);
 
 /* gate.c */
 int gate_watch(struct warden *w, struct cella_error *err);
-/* control.c: what create answers. */
+/* control.c: what create answers; limits as inspect shows them. */
 json_t *created_json(struct warden *w);
+json_t *limits_json(const struct config_limits *l);
 /* streams.c: opens what was held until the cell runs. */
 void relay_held(struct warden *w);
 /* control.c: NULL = gone. */
@@ -248,6 +252,13 @@ int cell_start(struct warden *w, struct cella_error *err);
 int cell_link(struct warden *w, int own_fd, struct cella_error *err);
 int cell_pause(struct warden *w, int on, struct cella_error *err);
 int main_start(struct warden *w, struct cella_error *err);
+
+/* update.c */
+/* The call of that name; `from` is answered now or when the guest has been told. */
+int cell_update(struct warden *w, json_t *args, const struct pending *from,
+                struct cella_error *err);
+/* After backend_start(): what was changed in the parent. */
+int copy_limits(struct warden *w, struct cella_error *err);
 
 /* take.c - snapshots of this cell, and a cell that is made of one. */
 int cell_snapshot(struct warden *w, json_t *args, json_t **ret, struct cella_error *err);

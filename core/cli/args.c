@@ -22,6 +22,8 @@ static const struct opt table[] = {
     {"cpus", 0, OPT_CPUS, "N", "CPU limit, such as 1 or 0.5", AT(cpu_millis)},
     {"pids", 0, OPT_COUNT, "N", "limit of processes and threads", AT(pids)},
     {"disk", 0, OPT_SIZE, "SIZE", "size of the writable layer", AT(disk)},
+    {"io-read", 0, OPT_SIZE, "SIZE", "most bytes a second that are read from disk", AT(io_read)},
+    {"io-write", 0, OPT_SIZE, "SIZE", "most bytes a second that are written to it", AT(io_write)},
     {"timeout", 0, OPT_DURATION, "TIME", "wall-clock limit, such as 10s or 5m", AT(timeout)},
     {"idle", 0, OPT_DURATION, "TIME", "end the cell when nothing happened for that long", AT(idle)},
     {"env", 'e', OPT_LIST, "NAME=VALUE", "environment variable; NAME alone takes it from here",

@@ -30,7 +30,7 @@ struct strlist {
 struct options {
     const char *backend, *class, *image, *policy, *user, *workdir, *name, *hostname, *config, *kind,
         *cell, *if_match, *packages, *suite, *mirror, *package, *from, *file;
-    uint64_t memory, cpu_millis, pids, disk, timeout, idle, grace, lines, count;
+    uint64_t memory, cpu_millis, pids, disk, io_read, io_write, timeout, idle, grace, lines, count;
     struct strlist env, mounts;
     int interactive, tty, rm, detach, timings, json, readonly, help, all, force, follow, check,
         stream, quiet, kill;

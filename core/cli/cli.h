@@ -49,6 +49,8 @@ int cli_connect(const struct options *o, const char *cell, struct config **ret_c
 /* ---- run.c and request.c: shared by run, create, exec ---- */
 json_t *request_build(const struct options *o, int argc, char **argv,
                       int detach); /* NULL: cli_err */
+/* The limits that were given, as the request and the call "update" take them. */
+json_t *request_limits_given(const struct options *o);
 /* Fields of an EXEC; with `full` also env, user, workdir (run gives them in the request). */
 int exec_fields(const struct options *o, int argc, char **argv, int full, struct buf *ret);
 /* Exit status of a session that ended; says on stderr why when it is not the command's own status.
@@ -71,6 +73,7 @@ int verb_inspect(const struct options *o, int argc, char **argv);
 int verb_logs(const struct options *o, int argc, char **argv);
 int verb_stats(const struct options *o, int argc, char **argv);
 int verb_reach(const struct options *o, int argc, char **argv);
+int verb_update(const struct options *o, int argc, char **argv);
 int verb_pause(const struct options *o, int argc, char **argv);
 int verb_resume(const struct options *o, int argc, char **argv);
 int verb_stop(const struct options *o, int argc, char **argv);

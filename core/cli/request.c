@@ -56,18 +56,22 @@ static int add_mounts(const struct options *o, json_t *mounts)
     return 0;
 }
 
-static void add_limits(const struct options *o, json_t *limits)
+json_t *request_limits_given(const struct options *o)
 {
+    json_t *limits = json_object();
     const struct {
         const char *name;
         uint64_t value;
-    } given[] = {{"memory", o->memory}, {"cpu_millis", o->cpu_millis}, {"pids", o->pids},
-                 {"disk", o->disk},     {"wall_ns", o->timeout},       {"idle_ns", o->idle}};
+    } given[] = {{"memory", o->memory},       {"cpu_millis", o->cpu_millis},
+                 {"pids", o->pids},           {"disk", o->disk},
+                 {"io_read_bps", o->io_read}, {"io_write_bps", o->io_write},
+                 {"wall_ns", o->timeout},     {"idle_ns", o->idle}};
     size_t i;
 
     for (i = 0; i < ARRAY_LEN(given); i++)
         if (given[i].value)
             json_object_set_new(limits, given[i].name, json_integer((json_int_t)given[i].value));
+    return limits;
 }
 
 /* A word names a policy; what has a '/' or ends in .json is a file, sent by its absolute path. */
@@ -124,7 +128,7 @@ static int add_strings(const struct options *o, json_t *request)
 json_t *request_build(const struct options *o, int argc, char **argv, int detach)
 {
     json_t *env = json_array(), *mounts = json_array(), *args = json_array(),
-           *limits = json_object();
+           *limits = request_limits_given(o);
     json_t *request = json_pack("{s:o, s:o, s:o, s:o}", "env", env, "mounts", mounts, "argv", args,
                                 "limits", limits);
     int i, r;
@@ -145,7 +149,6 @@ json_t *request_build(const struct options *o, int argc, char **argv, int detach
     for (i = 0; r == 0 && i < argc; i++)
         if (json_array_append_new(args, json_string(argv[i])) < 0)
             r = fail(cli_err, -EINVAL, "argument %d of the command is not UTF-8", i);
-    add_limits(o, limits);
     if (detach)
         json_object_set_new(request, "detach", json_true());
     if (o->readonly)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* stats, pause, resume, stop, rm, call - one question to a warden each. */
+/* stats, update, pause, resume, stop, rm, call - one question to a warden each. */
 #include <time.h>
 
 #include "cli.h"
@@ -176,6 +176,30 @@ static int each_named(const struct options *o, int argc, char **argv,
         }
     }
     return first;
+}
+
+static int update_one(const struct options *o, const char *cell)
+{
+    json_t *args = request_limits_given(o), *reply = NULL;
+    struct config *c;
+    struct client *cl;
+    int r = cli_connect(o, cell, &c, &cl);
+
+    if (r == 0) {
+        r = client_call(cl, "update", args, &reply, NULL, NULL, NULL, cli_err);
+        client_free(cl);
+        config_free(c);
+    }
+    json_decref(args);
+    if (r == 0 && o->json)
+        r = print_json(reply);
+    json_decref(reply);
+    return r < 0 ? fail_wrap(cli_err, "cell %s", cell) : r;
+}
+
+int verb_update(const struct options *o, int argc, char **argv)
+{
+    return each_named(o, argc, argv, update_one);
 }
 
 int verb_stop(const struct options *o, int argc, char **argv)

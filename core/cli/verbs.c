@@ -4,15 +4,17 @@
 /* verbs - the table of verbs: what each is called, which options it has, what runs it. */
 #include "cli.h"
 
-static const char *const run_opts[] = {"backend",  "class",     "image",       "policy",  "memory",
-                                       "cpus",     "pids",      "disk",        "timeout", "idle",
-                                       "env",      "mount",     "user",        "workdir", "name",
-                                       "hostname", "read-only", "interactive", "tty",     "rm",
-                                       "detach",   "timings",   "json",        "config",  NULL};
+static const char *const run_opts[] = {
+    "backend", "class",   "image",    "policy",   "memory",    "cpus",        "pids",
+    "disk",    "io-read", "io-write", "timeout",  "idle",      "env",         "mount",
+    "user",    "workdir", "name",     "hostname", "read-only", "interactive", "tty",
+    "rm",      "detach",  "timings",  "json",     "config",    NULL};
 static const char *const create_opts[] = {
-    "backend", "class",    "image",     "policy",  "memory", "cpus",   "pids",
-    "disk",    "timeout",  "idle",      "env",     "mount",  "user",   "workdir",
+    "backend", "class",    "image",     "policy",  "memory", "cpus",   "pids", "disk",
+    "io-read", "io-write", "timeout",   "idle",    "env",    "mount",  "user", "workdir",
     "name",    "hostname", "read-only", "timings", "json",   "config", NULL};
+static const char *const update_opts[] = {"memory",   "cpus", "pids",   "io-read",
+                                          "io-write", "json", "config", NULL};
 static const char *const exec_opts[] = {"env",  "user",    "workdir", "interactive", "tty",
                                         "json", "timeout", "config",  NULL};
 static const char *const config_only[] = {"config", NULL};
@@ -100,6 +102,13 @@ const struct verb verbs[] = {
      .max = 1,
      .summary = "Measure from inside what a cell can reach, and prove what it cannot",
      .run = verb_reach},
+    {.name = "update",
+     .operands = "CELL...",
+     .opts = update_opts,
+     .min = 1,
+     .max = -1,
+     .summary = "Change the limits of running cells",
+     .run = verb_update},
     {.name = "pause",
      .operands = "CELL",
      .opts = config_only,

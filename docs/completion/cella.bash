@@ -3,12 +3,12 @@
 #
 # bash completion for cella. The words are those of "cella __options"; a test compares them.
 
-_cella_verbs="run create start exec cp ps inspect logs stats reach pause resume stop rm call plugin config policy snapshot restore fork image audit doctor gc version help"
+_cella_verbs="run create start exec cp ps inspect logs stats reach update pause resume stop rm call plugin config policy snapshot restore fork image audit doctor gc version help"
 
 _cella_options() {
     case $1 in
-    run) echo "--backend --class --image --policy --memory --cpus --pids --disk --timeout --idle --env --mount --user --workdir --name --hostname --read-only --interactive --tty --rm --detach --timings --json --config --help" ;;
-    create) echo "--backend --class --image --policy --memory --cpus --pids --disk --timeout --idle --env --mount --user --workdir --name --hostname --read-only --timings --json --config --help" ;;
+    run) echo "--backend --class --image --policy --memory --cpus --pids --disk --io-read --io-write --timeout --idle --env --mount --user --workdir --name --hostname --read-only --interactive --tty --rm --detach --timings --json --config --help" ;;
+    create) echo "--backend --class --image --policy --memory --cpus --pids --disk --io-read --io-write --timeout --idle --env --mount --user --workdir --name --hostname --read-only --timings --json --config --help" ;;
     start) echo "--json --config --help" ;;
     exec) echo "--env --user --workdir --interactive --tty --json --timeout --config --help" ;;
     cp) echo "--config --help" ;;
@@ -17,6 +17,7 @@ _cella_options() {
     logs) echo "--follow --config --help" ;;
     stats) echo "--stream --json --config --help" ;;
     reach) echo "--policy --backend --class --image --timeout --json --config --help" ;;
+    update) echo "--memory --cpus --pids --io-read --io-write --json --config --help" ;;
     pause) echo "--config --help" ;;
     resume) echo "--config --help" ;;
     stop) echo "--time --kill --json --config --help" ;;

@@ -56,7 +56,8 @@ enum cella_guest_op {
     CELLA_GUEST_THAW = 104,
     /* RESULT: every tag from CPU_USER_NS to LIMIT_HIT that is known */
     CELLA_GUEST_USAGE = 105,
-    /* CPUS? PIDS? MEMORY? : brings processors that the machine has got into use, changes limits */
+    /* CPUS? PIDS? MEMORY? : so many of the machine's processors are in use from now on, the limits
+       are these. A MEMORY of less than the workload cannot give up is refused with EBUSY */
     CELLA_GUEST_RESIZE = 106,
     /* Writes everything out and switches the machine off; no answer */
     CELLA_GUEST_POWEROFF = 107,

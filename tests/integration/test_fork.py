@@ -222,6 +222,25 @@ def test_a_policy_tightened_after_the_snapshot_holds_on_the_first_packet(cella, 
             cella("snapshot", "rm", f"{parent}-s")
 
 
+def test_a_copy_works_under_the_limits_that_its_parent_was_given_since(cella):
+    """Its machine is as large as the parent's was made, or the copy would not fit it."""
+    tasks = "import os, time\nn = 0\ntry:\n    while os.fork(): n += 1\n    time.sleep(2); os._exit(0)\nexcept OSError: print(n)"
+    with cella.cell("--cpus", "2", "--pids", "64", "--memory", "192M") as parent:
+        cella("update", parent, "--cpus", "1", "--pids", "16", "--memory", "128M").ok()
+        try:
+            cella("snapshot", parent, f"{parent}-s", timeout=120).ok()
+            copy = cella("restore", f"{parent}-s", "--name", f"{parent}-r", timeout=240).ok().text.strip()
+            limits = cella.inspect(copy)["limits"]
+            assert [limits[key] for key in ("cpu_millis", "pids", "memory")] == [1000, 16, 128 << 20]
+            assert 4 <= int(python(cella, copy, tasks).text) <= 16 + 4
+            assert python(cella, copy, "import os; print(os.cpu_count())").text.strip() == "1"
+            cella("update", copy, "--cpus", "2").ok()  # it has the second one, too
+            assert python(cella, copy, "import os; print(len(os.sched_getaffinity(0)))").text.strip() == "2"
+            cella("rm", "--force", copy).ok()
+        finally:
+            cella("snapshot", "rm", f"{parent}-s")
+
+
 PLACEHOLDER, VALUE = "sk-cella__K1__", "tok-5d20c1-of-the-parent"
 CURL = ["curl", "-sS", "-m", "20", "-H", f"x-api-key: {PLACEHOLDER}", f"https://{API}/v1/models"]
 GRANTS = {"version": 1, "allow": [{"id": "llm", "host": API, "ports": [443], "layer": "http", "inject": [

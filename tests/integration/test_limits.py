@@ -205,16 +205,105 @@ def test_best_effort_runs_and_the_audit_says_so(cella):
     assert [k for k, text in kinds if "limit.unenforced" in k and "memory" in text], (kinds, result)
 
 
-def test_limit_of_a_running_cell_can_be_changed(cella):
+BURN = "import time\nn, e = 0, time.monotonic() + 2\nwhile time.monotonic() < e: n += 1\nprint(time.process_time(), n)"
+PROCESSORS = "import os; print(len(os.sched_getaffinity(0)))"
+
+
+@pytest.fixture
+def changing(cella):
+    """A cell whose limits can be changed, and a call that runs Python in it."""
+    if cella.capability("resize", unsaid="none") == "none":
+        pytest.skip("the backend says it cannot change limits of a running cell")
+    with cella.cell("--memory", "256M", "--pids", "64", "--cpus", "2") as cell:
+        yield cell, lambda source, **options: cella("exec", cell, "--", "python3", "-c", source, **options)
+
+
+def test_update_of_memory_bites_and_is_lifted(cella, changing):
+    _limited(cella, "limit.memory")
+    cell, python = changing
+    assert python(EATER % 100).ok().text == "ate it all"
+    cella("update", cell, "--memory", "64M").ok()
+    assert python(EATER % 100).status == 137
+    assert cella.inspect(cell)["limits"]["memory"] == 64 << 20
+    cella("update", cell, "--memory", "256M").ok()
+    assert python(EATER % 100).ok().text == "ate it all"
+    event = cella.wait_event(cell, {"kind": "cell.update", "verdict": "applied", "memory": 64 << 20})
+    assert event["pids"] == 64 and event["cpu_millis"] == 2000
+
+
+def test_update_of_pids_bites_and_is_lifted(cella, changing):
+    _limited(cella, "limit.pids")
+    cell, python = changing
+    tasks = lambda: int(python(BOMB.replace("time.sleep(30)", "time.sleep(3)") + "\nfor i in range(200 - refused): os.wait()").text.split()[0])
+    first = tasks()
+    assert cella("update", cell, "--pids", "16", "--json").ok().json()["limits"]["pids"] == 16
+    second = tasks()
+    cella("update", cell, "--pids", "64").ok()
+    third = tasks()
+    assert 4 <= second <= 16 + HEADROOM < first <= 64 + HEADROOM and second < third, (first, second, third)
+
+
+def test_update_of_cpus_bites_and_is_lifted(cella, changing):
+    _limited(cella, "limit.cpu")
+    cell, python = changing
+    turns = lambda: float(python(BURN).ok().text.split()[1])
+    if cella.backend in guests.MACHINES:  # processors go out of use and come back
+        assert python(PROCESSORS).ok().text == "2"
+        cella("update", cell, "--cpus", "1").ok()
+        assert python(PROCESSORS).ok().text == "1"
+        cella("update", cell, "--cpus", "2").ok()
+        assert python(PROCESSORS).ok().text == "2"
+    first = turns()
+    cella("update", cell, "--cpus", "0.1").ok()
+    second = turns()
+    cella("update", cell, "--cpus", "2").ok()
+    assert second < 0.4 * first and second < 0.6 * turns()
+
+
+def test_update_beyond_what_a_machine_was_made_with_is_refused(cella, changing):
+    if cella.backend not in guests.MACHINES:
+        pytest.skip("a container has the processors and the memory of its host")
+    cell, python = changing
+    cella("update", cell, "--cpus", "3", "--pids", "32").one_line(125, cell, "2 processors", "make a new cell")
+    cella("update", cell, "--memory", "1G").one_line(125, cell, "memory", "make a new cell")
+    limits = cella.inspect(cell)["limits"]
+    assert limits["cpu_millis"] == 2000 and limits["memory"] == 256 << 20 and limits["pids"] == 64
+    assert cella.wait_event(cell, {"kind": "cell.update", "verdict": "refused"})["message"]
+    assert python(PROCESSORS).ok().text == "2"
+
+
+def test_update_below_what_a_machine_uses_is_refused_and_kills_nobody(cella, changing):
+    if cella.backend not in guests.MACHINES:
+        pytest.skip("the kernel of the host decides, and the versions of its control groups differ")
+    cell, python = changing
+    holder = cella.spawn("exec", cell, "--", "python3", "-c", EATER.replace("'ate it all'", "len(b), flush=True") % 120 +
+                         "\nimport time; time.sleep(120)")
+    assert holder.stdout.readline().strip() == str(120 << 20).encode()
+    cella("update", cell, "--memory", "64M", "--pids", "32").one_line(125, "uses more memory than that")
+    assert cella.inspect(cell)["limits"]["pids"] == 64 and holder.poll() is None
+    assert python("print(6 * 7)").ok().text == "42"
+    holder.kill()
+    holder.communicate()
+
+
+@pytest.mark.quick
+def test_update_refuses_in_words(cella, changing):
+    cell, _ = changing
+    cella("update", cell).one_line(125, cell, "no limit is given")
+    cella("update", cell, "--memory", "1M").one_line(125, cell, "memory", "smallest")
+    cella("update", cell, "--disk", "1G").one_line(125, "disk")
+    cella("update", "nobody", "--pids", "9").one_line(125, "nobody")
+    cella("stop", "--kill", cell).ok()
+    cella("update", cell, "--pids", "9").one_line(125, cell, "not running|stopped")
+
+
+def test_a_limit_can_be_changed_by_the_backends_method(cella):
     _limited(cella, "limit.memory")
     if cella.backend != "container":
         pytest.skip("method of the container backend")
     with cella.cell("--memory", "256M") as cell:
-        assert cella("exec", cell, "--", "python3", "-c", EATER % 100).ok().text == "ate it all"
         cella("call", cell, "container.limit-memory", '{"bytes": 67108864}').ok()
         assert cella("exec", cell, "--", "python3", "-c", EATER % 100).status == 137
-        cella("call", cell, "container.limit-memory", '{"bytes": 268435456}').ok()
-        assert cella("exec", cell, "--", "python3", "-c", EATER % 100).ok().text == "ate it all"
 
 
 def test_the_host_does_not_notice(cella):

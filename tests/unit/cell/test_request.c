@@ -105,6 +105,46 @@ static void limits_request_over_class_over_default(void **state)
     request_fini(&req);
 }
 
+static int change(const char *text, struct config_limits *l)
+{
+    json_t *o = json_loads(text, 0, NULL);
+    int r;
+
+    assert_non_null(o);
+    r = limits_change(o, l, errbuf_init(&eb));
+    json_decref(o);
+    return r;
+}
+
+static void limits_of_a_running_cell(void **state)
+{
+    static const struct {
+        const char *text, *word;
+    } bad[] = {
+        {"{}", "no limit"},
+        {"{\"memory\":67108864,\"disk\":67108864}", "limits.disk"},
+        {"{\"pids\":9,\"wall_ns\":5000000}", "limits.wall_ns"},
+        {"{\"pids\":9,\"idle_ns\":5000000}", "limits.idle_ns"},
+        {"{\"pids\":9,\"memroy\":1}", "memroy"},
+        {"{\"pids\":9,\"memory\":1}", "smallest"},
+        {"{\"pids\":9,\"cpu_millis\":-1}", "cpu_millis"},
+    };
+    struct config_limits l = {.memory = 1 << 26, .pids = 5, .cpu_millis = 1000};
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < ARRAY_LEN(bad); i++) {
+        assert_true(change(bad[i].text, &l) < 0);
+        assert_non_null(strstr(eb.text, bad[i].word));
+        assert_int_equal(l.pids, 5); /* all of it or nothing */
+    }
+    assert_int_equal(change("{\"pids\":9,\"io_read_bps\":8192,\"cpu_millis\":0}", &l), 0);
+    assert_int_equal(l.pids, 9);
+    assert_int_equal(l.io_read_bps, 8192);
+    assert_int_equal(l.cpu_millis, 1000);
+    assert_int_equal(l.memory, 1 << 26);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -112,6 +152,7 @@ int main(void)
         cmocka_unit_test(refuses_by_name),
         cmocka_unit_test(too_many_mounts),
         cmocka_unit_test(limits_request_over_class_over_default),
+        cmocka_unit_test(limits_of_a_running_cell),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,6 +194,46 @@ static void test_refusals(void **state)
     assert_sh("cat /run/cella/denials", "one\ntwo\n");
 }
 
+static int resize(uint64_t pids, uint64_t memory, uint32_t cpus, struct errbuf *eb)
+{
+    auto_buf struct buf b = BUF_INIT;
+
+    if (pids)
+        field_add_u64(&b, CELLA_TAG_PIDS, pids);
+    if (memory)
+        field_add_u64(&b, CELLA_TAG_MEMORY, memory);
+    if (cpus)
+        field_add_u32(&b, CELLA_TAG_CPUS, cpus);
+    return guest_call(m.guest, CELLA_GUEST_RESIZE, b.ptr, b.len, 20 * SECONDS, NULL,
+                      errbuf_init(eb));
+}
+
+static void test_resize(void **state)
+{
+    static const char forks[] =
+        "i=0; while [ $i -lt 30 ]; do sleep 2 & i=$((i+1)); done; wait; echo all",
+                      eats[] = "dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null; echo $?";
+    struct errbuf eb;
+    uint32_t status = 0;
+
+    (void)state;
+    assert_int_equal(resize(64, 0, 0, &eb), 0);
+    assert_sh(forks, "all\n");
+    assert_int_equal(resize(20, 0, 0, &eb), 0);
+    assert_has(forks, "can't fork");
+    assert_int_equal(resize(0, 32 << 20, 0, &eb), 0);
+    assert_has(eats, "137");
+    assert_int_equal(resize(0, 1 << 30, 1, &eb), 0); /* what the machine has */
+    assert_sh(eats, "0\n");
+    sh("dd if=/dev/zero of=/dev/shm/kept bs=1M count=12", &status);
+    assert_int_equal(status, 0);
+    assert_int_equal(resize(0, 10 << 20, 0, &eb), -EBUSY);
+    assert_non_null(strstr(eb.text, "the cell uses more memory"));
+    sh("rm /dev/shm/kept", NULL);
+    assert_int_equal(resize(0, 0, 2, &eb), -ENODEV);
+    assert_non_null(strstr(eb.text, "only so many processors: 1"));
+}
+
 /* A packet is on its way to nobody: the kernel asks who that is, again and again. */
 static void test_silence(void **state)
 {
@@ -288,8 +328,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_root),     cmocka_unit_test(test_confined),
         cmocka_unit_test(test_names),    cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_fork),     cmocka_unit_test(test_poweroff)};
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_silence),  cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_poweroff)};
     const char *missing = machine_missing();
 
     if (missing) {
