@@ -9,20 +9,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "engine.h"
 #include "qmp.h"
 
 #define READ_ROOM 16384
-
-void text_clean(const char *s, size_t len, char *out, size_t cap)
-{
-    size_t i, n = len < cap - 1 ? len : cap - 1;
-
-    for (i = 0; i < n; i++)
-        out[i] = s[i] >= ' ' && s[i] < 127 ? s[i] : ' ';
-    while (n && out[n - 1] == ' ')
-        n--;
-    out[n] = 0;
-}
 
 int qmp_take(struct buf *in, json_t **ret)
 {

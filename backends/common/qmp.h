@@ -42,7 +42,4 @@ int qmp_drain(struct qmp *q);
 int qmp_until(struct qmp *q, const int *done, uint64_t timeout_ns, const char *what,
               struct cella_error *err);
 
-/* Copies a text of QEMU or the guest: one line, printable ASCII, cut to `cap`. */
-void text_clean(const char *s, size_t len, char *out, size_t cap);
-
 #endif

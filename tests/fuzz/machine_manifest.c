@@ -5,7 +5,7 @@
  * what is accepted must be written as the same again. */
 #include <sodium.h>
 
-#include "manifest.h"
+#include "vm_manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -2,6 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /* What a QEMU that the guest has taken over may answer. */
+#include "engine.h"
 #include "qmp.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

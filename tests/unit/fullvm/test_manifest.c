@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "manifest.h"
+#include "vm_manifest.h"
 #undef fail /* cmocka has its own */
 #include <cmocka.h>
 
@@ -95,7 +95,7 @@ static void example(struct manifest *m)
     static const char *const names[] = {"ram", "state", "kernel", "disk.0", "disk.1"};
     size_t i;
 
-    *m = (struct manifest){.qemu = "7.2.22",
+    *m = (struct manifest){.engine = "7.2.22",
                            .cpu = "max",
                            .host_cpu = "Some (0123)",
                            .accel = "tcg",

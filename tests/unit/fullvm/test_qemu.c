@@ -8,7 +8,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "qemu.h"
+#include "engine_qemu.h"
+#include "qmp.h"
 #undef fail /* cmocka has its own */
 #include <cmocka.h>
 
@@ -194,16 +195,16 @@ static int has(char **v, const char *name, const char *value)
 static void test_args(void **state)
 {
     static const uint8_t mac[6] = {2, 0, 0, 0xab, 0, 1};
-    struct qemu_machine m = {.program = "/usr/bin/q",
-                             .name = "cella-x",
-                             .initrd = "/i",
-                             .append = "cella=1",
-                             .cpu = "max",
-                             .ram_bytes = 64 << 20,
-                             .vcpus = 1,
-                             .n_layers = 2,
-                             .n_shares = 1,
-                             .shares = {{"/srv/data, with=comma", 3, 0}}};
+    struct guest m = {.program = "/usr/bin/q",
+                      .name = "cella-x",
+                      .initrd = "/i",
+                      .append = "cella=1",
+                      .cpu = "max",
+                      .ram_bytes = 64 << 20,
+                      .vcpus = 1,
+                      .n_layers = 2,
+                      .n_shares = 1,
+                      .shares = {{"/srv/data, with=comma", 3, 0}}};
     char **v;
 
     (void)state;

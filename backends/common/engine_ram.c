@@ -2,14 +2,14 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * ram - the guest's RAM as the kernel knows it, not as QEMU says. /proc/PID/maps tells where the file is
+ * ram - the guest's RAM as the kernel knows it, not as its engine says. /proc/PID/maps tells where the file is
  * mapped, whole, and whether writes go to it or to copies; /proc/PID/pagemap which pages are copies. Threads: none.
  */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include "qemu.h"
+#include "engine.h"
 
 #define MAPS_MAX (4u << 20)
 
@@ -33,8 +33,8 @@ static int line_read(const char *line, struct mapping *m)
     return 0;
 }
 
-int qemu_ram_find(const struct qemu *q, int borrow_ram_fd, int private, uint64_t ram_bytes,
-                  uint64_t *ret_address, struct cella_error *err)
+int engine_ram_find(const struct engine *e, int borrow_ram_fd, int private, uint64_t ram_bytes,
+                    uint64_t *ret_address, struct cella_error *err)
 {
     char path[48];
     auto_free char *text = NULL;
@@ -44,7 +44,7 @@ int qemu_ram_find(const struct qemu *q, int borrow_ram_fd, int private, uint64_t
     char *line;
     int r;
 
-    snprintf(path, sizeof(path), "/proc/%d/maps", (int)q->pid);
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)e->pid);
     r = read_file_at(AT_FDCWD, path, MAPS_MAX, &text, NULL);
     if (r < 0 || fstat(borrow_ram_fd, &st) < 0)
         return fail(err, r < 0 ? r : -errno, "memory of the guest: %s",
@@ -55,17 +55,17 @@ int qemu_ram_find(const struct qemu *q, int borrow_ram_fd, int private, uint64_t
             continue;
         if (m.perms[3] != (private ? 'p' : 's') || m.offset != len || (len && m.from != at + len))
             return fail(err, -EPROTO,
-                        "memory of the guest: QEMU has mapped it in another way than "
-                        "it was told; is this a QEMU that %s does not know?",
-                        "cella-qemu-ram.so");
+                        "memory of the guest: %s has mapped it in another way than it was told; "
+                        "is this a version that cella does not know?",
+                        e->ops->name);
         if (!len)
             at = m.from;
         len += m.to - m.from;
     }
     if (len != ram_bytes)
         return fail(err, -EPROTO,
-                    "memory of the guest: QEMU has mapped %llu bytes of its file instead of %llu",
-                    (unsigned long long)len, (unsigned long long)ram_bytes);
+                    "memory of the guest: %s has mapped %llu bytes of its file instead of %llu",
+                    e->ops->name, (unsigned long long)len, (unsigned long long)ram_bytes);
     *ret_address = at;
     return 0;
 }
@@ -121,17 +121,17 @@ static int window_write(struct copies *c, uint64_t first, uint64_t n)
     return r;
 }
 
-int qemu_ram_copies(const struct qemu *q, uint64_t address, uint64_t ram_bytes, int borrow_to,
-                    uint64_t *ret_bytes, struct cella_error *err)
+int engine_ram_copies(const struct engine *e, uint64_t address, uint64_t ram_bytes, int borrow_to,
+                      uint64_t *ret_bytes, struct cella_error *err)
 {
     struct copies c = {.pagemap = -1, .mem = -1, .to = borrow_to, .address = address};
     uint64_t pages = ram_bytes / PAGE, at;
     char path[48];
     int r = 0;
 
-    snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)q->pid);
+    snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)e->pid);
     c.pagemap = open(path, O_RDONLY | O_CLOEXEC);
-    snprintf(path, sizeof(path), "/proc/%d/mem", (int)q->pid);
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)e->pid);
     c.mem = open(path, O_RDONLY | O_CLOEXEC);
     if (c.pagemap < 0 || c.mem < 0)
         r = -errno;

@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "fullvm.h"
+#include "host.h"
 
 #define CPUINFO_MAX (256u << 10)
 #define VERSION_MS 3000
@@ -32,6 +32,31 @@ const char *host_program(const char *const *paths)
         if (access(paths[i], X_OK) == 0)
             return paths[i];
     return NULL;
+}
+
+/* ---- programs ---- */
+
+int run_program(const char *path, char *const argv[], struct cella_error *err)
+{
+    static char *const no_environment[] = {NULL};
+    posix_spawn_file_actions_t actions;
+    int status = 0, r, i;
+    pid_t pid;
+
+    r = posix_spawn_file_actions_init(&actions);
+    for (i = 0; r == 0 && i < 3; i++)
+        r = posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
+    if (r == 0)
+        r = posix_spawn(&pid, path, &actions, NULL, argv, no_environment);
+    posix_spawn_file_actions_destroy(&actions);
+    if (r)
+        return fail(err, -r, "%s: cannot run it: %s", path, strerror(r));
+    while ((r = waitpid(pid, &status, 0)) < 0 && errno == EINTR)
+        ;
+    if (r < 0 || !WIFEXITED(status) || WEXITSTATUS(status))
+        return fail(err, -EIO, "%s failed (%s %d)", path, WIFSIGNALED(status) ? "signal" : "status",
+                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return 0;
 }
 
 /* ---- KVM ---- */
@@ -206,30 +231,29 @@ static int qemu_version(const char *path, char *out, size_t cap, struct cella_er
     return r < 0 ? fail(err, r, "%s --version: it names no version: is it QEMU?", path) : 0;
 }
 
-int host_facts(const char *qemu, int quick, struct host_facts *ret, struct cella_error *err)
+int host_qemu(const char *qemu, char *ret_version, size_t cap, struct cella_error *err)
 {
-    int major = 0;
+    char version[64] = "";
+    int r;
 
-    memset(ret, 0, sizeof(*ret));
-    if (strlen(qemu) >= sizeof(ret->qemu))
-        return fail(err, -ENAMETOOLONG, "option \"qemu\": the path is too long");
-    strcpy(ret->qemu, qemu);
     if (access(qemu, X_OK) < 0)
         return fail(err, -ENOENT,
-                    "fullvm: %s: %s; install the package qemu-system-x86, or set the option "
-                    "\"qemu\"",
-                    qemu, strerror(errno));
-    if (!quick) {
-        int r = qemu_version(qemu, ret->version, sizeof(ret->version), err);
-        if (r < 0)
-            return r;
-        major = atoi(ret->version);
-        if (major < 7)
-            return fail(err, -ENOTSUP, "fullvm: QEMU %s is too old: 7.2 is needed", ret->version);
-    }
-    ret->kvm = kvm_flags(ret->kvm_why, sizeof(ret->kvm_why)) &&
-               kvm_try(ret->kvm_why, sizeof(ret->kvm_why));
+                    "%s: %s; install the package qemu-system-x86, or set the option \"qemu\"", qemu,
+                    strerror(errno));
+    if (!ret_version)
+        return 0;
+    r = qemu_version(qemu, version, sizeof(version), err);
+    if (r < 0)
+        return r;
+    if (atoi(version) < 7)
+        return fail(err, -ENOTSUP, "QEMU %s is too old: 7.2 is needed", version);
+    snprintf(ret_version, cap, "%s", version);
     return 0;
+}
+
+int host_kvm(char *why, size_t cap)
+{
+    return kvm_flags(why, cap) && kvm_try(why, cap);
 }
 
 int host_cpu(char *out, size_t cap)

@@ -16,18 +16,18 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "fullvm.h"
-#include "manifest.h"
+#include "vm.h"
+#include "vm_manifest.h"
 
 #define SECTOR 512u
 #define KERNEL_REST 4096u
 
 struct taking {
-    struct fullvm *f;
+    struct vm *f;
     const struct cella_snapshot *said; /* NULL: nobody waits for the cell to go on */
     int dir;
     int ram, state;
-    int layers[QEMU_LAYERS_MAX];
+    int layers[GUEST_LAYERS_MAX];
     struct manifest m;
     uint64_t copied; /* pages of a clone, bytes */
 };
@@ -92,13 +92,13 @@ static int before(struct taking *t, struct cella_error *err)
 }
 
 /* What was the machine's memory is nobody's to write from here on. */
-static int ram_release(struct fullvm *f, struct cella_error *err)
+static int ram_release(struct vm *f, struct cella_error *err)
 {
     uint64_t at;
-    int r = qemu_ram_detach(&f->qemu, err);
+    int r = f->engine->ops->ram_detach(f->engine, err);
 
     if (r == 0)
-        r = qemu_ram_find(&f->qemu, f->ram_fd, 1, f->ram_bytes, &at, err);
+        r = engine_ram_find(f->engine, f->ram_fd, 1, f->ram_bytes, &at, err);
     if (r < 0)
         return r;
     f->ram_private = 1;
@@ -110,21 +110,21 @@ static int ram_release(struct fullvm *f, struct cella_error *err)
 
 static int ram_take(struct taking *t, int was_private, struct cella_error *err)
 {
-    struct fullvm *f = t->f;
+    struct vm *f = t->f;
     uint64_t at;
     int r;
 
     if (!was_private)
         return ram_release(f, err);
-    r = qemu_ram_find(&f->qemu, f->ram_fd, 1, f->ram_bytes, &at, err);
+    r = engine_ram_find(f->engine, f->ram_fd, 1, f->ram_bytes, &at, err);
     if (r == 0)
-        r = qemu_ram_copies(&f->qemu, at, f->ram_bytes, t->ram, &t->copied, err);
+        r = engine_ram_copies(f->engine, at, f->ram_bytes, t->ram, &t->copied, err);
     return r;
 }
 
 static int paused(struct taking *t, int was_private, struct cella_error *err)
 {
-    int r = qemu_save(&t->f->qemu, t->state, err);
+    int r = t->f->engine->ops->save(t->f->engine, t->state, err);
 
     if (r == 0)
         r = ram_take(t, was_private, err);
@@ -174,18 +174,20 @@ static int notes(struct taking *t, struct cella_error *err)
         snprintf(name, sizeof(name), "disk.%u", i);
         r = manifest_note(&t->m, name, t->layers[i]);
     }
-    return r < 0 ? copy_failed("digests", r, err) : kernel_head(t, err);
+    if (r < 0)
+        return copy_failed("digests", r, err);
+    return t->f->engine->ops->needs_kernel ? kernel_head(t, err) : 0;
 }
 
 static int manifest_make(struct taking *t, struct cella_error *err)
 {
-    struct fullvm *f = t->f;
+    struct vm *f = t->f;
     auto_free char *text = NULL;
     int r = host_cpu(t->m.host_cpu, sizeof(t->m.host_cpu));
 
     if (r < 0)
         return copy_failed("/proc/cpuinfo", r, err);
-    snprintf(t->m.qemu, sizeof(t->m.qemu), "%s", f->qemu.qmp.version);
+    snprintf(t->m.engine, sizeof(t->m.engine), "%s", f->engine->identity);
     snprintf(t->m.cpu, sizeof(t->m.cpu), "%s", f->cpu);
     snprintf(t->m.accel, sizeof(t->m.accel), "%s", f->kvm ? "kvm" : "tcg");
     t->m.ram_bytes = f->ram_bytes;
@@ -214,7 +216,7 @@ static void taking_fini(struct taking *t, int failed)
         close(t->ram);
     if (t->state >= 0)
         close(t->state);
-    for (i = 0; i < QEMU_LAYERS_MAX; i++) {
+    for (i = 0; i < GUEST_LAYERS_MAX; i++) {
         if (t->layers[i] >= 0)
             close(t->layers[i]);
         snprintf(name, sizeof(name), "disk.%u", i);
@@ -226,13 +228,13 @@ static void taking_fini(struct taking *t, int failed)
     free(t);
 }
 
-static int check(const struct fullvm *f, struct cella_error *err)
+static int check(const struct vm *f, struct cella_error *err)
 {
     if (f->n_shares)
         return cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT,
                                "snapshot: the cell has mounts of the host, which no snapshot can "
                                "hold; copy what it needs into it with cella cp");
-    if (f->n_layers == QEMU_LAYERS_MAX)
+    if (f->n_layers == GUEST_LAYERS_MAX)
         return cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT,
                                "snapshot: a copy of copies, %u deep: the next would be one too "
                                "many; begin from a fresh cell",
@@ -242,7 +244,7 @@ static int check(const struct fullvm *f, struct cella_error *err)
 
 static int take(struct taking *t, struct cella_error *err)
 {
-    struct fullvm *f = t->f;
+    struct vm *f = t->f;
     int was_private = f->ram_private, r = before(t, err), back;
     struct errbuf eb;
     uint64_t from;
@@ -250,11 +252,11 @@ static int take(struct taking *t, struct cella_error *err)
     if (r < 0)
         return r;
     from = now_ns();
-    r = f->paused ? 0 : qemu_pause(&f->qemu, err);
+    r = f->paused ? 0 : f->engine->ops->pause(f->engine, err);
     if (r < 0)
         return r;
     r = paused(t, was_private, err);
-    back = f->paused ? 0 : qemu_cont(&f->qemu, errbuf_init(&eb));
+    back = f->paused ? 0 : f->engine->ops->cont(f->engine, errbuf_init(&eb));
     f->pause_ns = now_ns() - from;
     if (back == 0 && t->said && t->said->taken)
         t->said->taken(t->said->ctx);
@@ -270,7 +272,7 @@ static int take(struct taking *t, struct cella_error *err)
     ((s)->hdr.size >= __builtin_offsetof(struct cella_snapshot, taken) +                           \
                           sizeof(((struct cella_snapshot *)0)->taken))
 
-int snapshot_take(struct fullvm *f, const struct cella_snapshot *to, struct cella_error *err)
+int snapshot_take(struct vm *f, const struct cella_snapshot *to, struct cella_error *err)
 {
     struct taking *t = calloc(1, sizeof(*t));
     struct errbuf eb;
@@ -285,7 +287,7 @@ int snapshot_take(struct fullvm *f, const struct cella_snapshot *to, struct cell
     t->dir = to->borrow_dir_fd;
     t->said = HAS_TAKEN(to) ? to : NULL;
     t->ram = t->state = -1;
-    for (i = 0; i < QEMU_LAYERS_MAX; i++)
+    for (i = 0; i < GUEST_LAYERS_MAX; i++)
         t->layers[i] = -1;
     if (r == 0)
         r = take(t, err);

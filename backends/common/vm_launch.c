@@ -3,7 +3,7 @@
 
 /*
  * launch - from a spec to a machine that is built and has not run one instruction: memory, control group, disk,
- * listening sockets of the two ports, QEMU. Each is a descriptor that this process holds; by name there are
+ * listening sockets of the ports, the engine. Each is a descriptor that this process holds; by name there are
  * only the control group and two sockets in the cell's scratch directory.
  *
  * Invariants: launch_free() takes an object in any state. Threads: one.
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "fullvm.h"
+#include "vm.h"
 
 #define RAM_DEFAULT (512 << 20)
 #define DISK_DEFAULT (1ll << 30)
@@ -36,12 +36,12 @@ static int file_check(const char *what, const char *path, const char *hint, stru
                                what, path);
     if (!(st.st_mode & S_IROTH))
         return cella_error_set(err, -EACCES, STEP_SPEC,
-                               "%s %s: QEMU reads it without privilege; chmod a+r %s", what, path,
+                               "%s %s: it is read without privilege; chmod a+r %s", what, path,
                                path);
     return 0;
 }
 
-/* QEMU serves it under an id of its own and would not start. */
+/* The engine serves it under an id of its own and would not start. */
 static int mount_readable(const char *source, uint32_t id, struct cella_error *err)
 {
     unsigned need = S_IROTH | S_IXOTH;
@@ -66,9 +66,9 @@ static int mounts_check(const struct cella_spec *spec, struct cella_error *err)
     uint32_t i;
     int r;
 
-    if (spec->n_mounts > QEMU_SHARES_MAX)
+    if (spec->n_mounts > GUEST_SHARES_MAX)
         return cella_error_set(err, -E2BIG, STEP_SPEC, "%u mounts: at most %d", spec->n_mounts,
-                               QEMU_SHARES_MAX);
+                               GUEST_SHARES_MAX);
     for (i = 0; i < spec->n_mounts; i++) {
         const struct cella_mount *m = spec_mount(spec, i);
         if (m->type == CELLA_MOUNT_TMPFS)
@@ -98,7 +98,7 @@ static int spec_check(const struct cella_spec *spec, int copy, struct cella_erro
                                spec->cell_id, CELLA_ID_LEN);
     if (!spec->uid_base)
         return cella_error_set(err, -EINVAL, STEP_SPEC,
-                               "id range: QEMU needs an id of its own that is not 0");
+                               "id range: a machine needs an id of its own that is not 0");
     if (!copy)
         r = file_check("kernel", spec->kernel, hint, err);
     if (r == 0 && !copy)
@@ -111,7 +111,7 @@ static int spec_check(const struct cella_spec *spec, int copy, struct cella_erro
 
 /* ---- sizes ---- */
 
-static int sizes(struct fullvm *f, const struct cella_spec *spec, struct cella_error *err)
+static int sizes(struct vm *f, const struct cella_spec *spec, struct cella_error *err)
 {
     uint64_t limit = f->limits.memory_bytes;
     uint64_t ram = limit && limit < RAM_MAX
@@ -133,21 +133,33 @@ static int sizes(struct fullvm *f, const struct cella_spec *spec, struct cella_e
     return 0;
 }
 
-static int processor(struct fullvm *f, const struct cella_spec *spec, const struct host_facts *host,
-                     struct cella_error *err)
+/* Which engine. Emulated on a host with KVM is refused: the class's floor was checked against the other. */
+static int engine_choose(struct vm *f, const struct cella_spec *spec, struct cella_error *err)
 {
-    const char *accel = option_str(spec->options, "accel", "auto");
+    const struct vm_kind *k = f->kind;
+    const char *choice = option_str(spec->options, k->choice, "auto");
+    int emulated = !strcmp(choice, k->choice_emulated);
+    char why[200];
+    int kvm = host_kvm(why, sizeof(why));
+
+    if (!strcmp(choice, k->choice_kvm) && !kvm)
+        return cella_error_set(err, -ENOTSUP, STEP_HOST, "option \"%s\": %s: %s", k->choice, choice,
+                               why);
+    if (emulated && kvm && !f->best_effort)
+        return cella_error_set(err, -ENOTSUP, STEP_HOST,
+                               "option \"%s\": %s: this host has KVM and the class was checked "
+                               "against the strength vm, which an emulated processor has not; set "
+                               "\"best_effort\" in the class, or leave the option out",
+                               k->choice, choice);
+    f->kvm = kvm && !emulated;
+    f->engine = engine_new(f->kvm ? k->kvm : k->emulated);
+    return f->engine ? 0 : cella_error_set(err, -ENOMEM, STEP_MACHINE, "out of memory");
+}
+
+static int processor(struct vm *f, const struct cella_spec *spec, struct cella_error *err)
+{
     const char *cpu = option_str(spec->options, "cpu", "auto");
 
-    if (!strcmp(accel, "kvm") && !host->kvm)
-        return cella_error_set(err, -ENOTSUP, STEP_HOST, "option \"accel\": kvm: %s",
-                               host->kvm_why);
-    if (!strcmp(accel, "tcg") && host->kvm && !f->best_effort)
-        return cella_error_set(err, -ENOTSUP, STEP_HOST,
-                               "option \"accel\": tcg: this host has KVM and the class was checked "
-                               "against the strength vm, which an emulated processor has not; set "
-                               "\"best_effort\" in the class, or leave the option out");
-    f->kvm = host->kvm && strcmp(accel, "tcg") != 0;
     if (!strcmp(cpu, "auto")) /* no virtualisation inside: it doubles what a guest can attack */
         cpu = f->kvm ? "host,migratable=on,-svm,-vmx" : "max,-svm,-la57";
     if (strlen(cpu) >= sizeof(f->cpu) || strspn(cpu, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS"
@@ -159,7 +171,7 @@ static int processor(struct fullvm *f, const struct cella_spec *spec, const stru
 
 /* ---- what the machine is made of ---- */
 
-static int ram_new(struct fullvm *f, struct cella_error *err)
+static int ram_new(struct vm *f, struct cella_error *err)
 {
     f->ram_fd = memfd_create("cella-ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (f->ram_fd < 0 || ftruncate(f->ram_fd, (off_t)f->ram_bytes) < 0 ||
@@ -170,14 +182,14 @@ static int ram_new(struct fullvm *f, struct cella_error *err)
 }
 
 /* Scratch paths may be longer than a socket's name can be. */
-static int address(const struct fullvm *f, const char *name, struct sockaddr_un *ret)
+static int address(const struct vm *f, const char *name, struct sockaddr_un *ret)
 {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     return snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s", f->scratch_fd,
                     name);
 }
 
-static int listener(struct fullvm *f, const char *name, int *ret, struct cella_error *err)
+static int listener(struct vm *f, const char *name, int *ret, struct cella_error *err)
 {
     struct sockaddr_un a;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -194,20 +206,45 @@ static int listener(struct fullvm *f, const char *name, int *ret, struct cella_e
     return 0;
 }
 
-int launch_connect(struct fullvm *f, const char *name, int *ret_fd, struct cella_error *err)
+/* The name of the socket behind a port: an engine may have one for all of them. */
+static const char *socket_name(const struct vm *f, uint32_t port)
+{
+    const char *const *names = f->engine->ops->sockets;
+
+    return names[port] ? names[port] : names[0];
+}
+
+int launch_connect(struct vm *f, uint32_t port, int *ret_fd, struct cella_error *err)
 {
     auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_un a;
+    int r = 0;
 
-    address(f, name, &a);
+    address(f, socket_name(f, port), &a);
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-        return cella_error_set(err, -errno, 0, "port %s: %s; has QEMU ended?", name,
-                               strerror(errno));
-    *ret_fd = steal_fd(&fd);
+        return cella_error_set(err, -errno, 0, "port %u: %s; has %s ended?", port, strerror(errno),
+                               f->engine->ops->name);
+    if (f->engine->ops->greet)
+        r = f->engine->ops->greet(fd, port, err);
+    if (r == 0)
+        *ret_fd = steal_fd(&fd);
+    return r;
+}
+
+static int no_mounts(const struct vm *f, const struct cella_spec *spec, struct cella_error *err)
+{
+    uint32_t i;
+
+    for (i = 0; i < spec->n_mounts; i++)
+        if (spec_mount(spec, i)->type == CELLA_MOUNT_BIND)
+            return cella_error_set(err, -ENOTSUP, STEP_SPEC,
+                                   "mount %s: %s shows no directories of the host; copy what the "
+                                   "cell needs with cella cp, or choose the backend fullvm",
+                                   spec_mount(spec, i)->target, f->engine->ops->name);
     return 0;
 }
 
-static void shares(struct fullvm *f, const struct cella_spec *spec, struct qemu_machine *m)
+static void shares(struct vm *f, const struct cella_spec *spec, struct guest *m)
 {
     uint32_t i;
 
@@ -215,7 +252,7 @@ static void shares(struct fullvm *f, const struct cella_spec *spec, struct qemu_
         const struct cella_mount *mount = spec_mount(spec, i);
         if (mount->type == CELLA_MOUNT_BIND)
             m->shares[m->n_shares++] =
-                (struct qemu_share){mount->source, i, (mount->flags & CELLA_MOUNT_WRITABLE) != 0};
+                (struct guest_share){mount->source, i, (mount->flags & CELLA_MOUNT_WRITABLE) != 0};
     }
     f->n_shares = (int)m->n_shares;
 }
@@ -223,68 +260,83 @@ static void shares(struct fullvm *f, const struct cella_spec *spec, struct qemu_
 /* Emulated, a mitigation costs a fifth of the time and hides nothing: there is no speculation. */
 static const char tuning_tcg[] = " mitigations=off no_timer_check";
 
-static int started(struct fullvm *f, const struct qemu_machine *m, const struct cella_spec *spec,
+static int started(struct vm *f, const struct guest *g, const struct cella_spec *spec,
                    struct cella_error *err)
 {
-    struct qemu_place place = {.at = f->scratch, .id = spec->uid_base, .cgroup = &f->cgroup};
-    auto_close int agent = -1, guest = -1;
+    struct engine_place place = {.at = f->scratch, .id = spec->uid_base, .cgroup = &f->cgroup};
+    const char *const *names = f->engine->ops->sockets;
+    auto_close int first = -1, second = -1;
     uint64_t ram_at;
-    int r = listener(f, "agent", &agent, err);
+    int r = listener(f, names[0], &first, err);
 
-    if (r == 0)
-        r = listener(f, "guest", &guest, err);
+    if (r == 0 && names[1])
+        r = listener(f, names[1], &second, err);
     if (r < 0)
         return r;
-    place.borrow_agent_fd = agent;
-    place.borrow_guest_fd = guest;
-    r = qemu_start(&f->qemu, m, &place, err);
+    place.borrow_listen_fds[0] = first;
+    place.borrow_listen_fds[1] = second;
+    r = engine_start(f->engine, g, &place, err);
     if (r == 0)
-        r = qemu_ram_find(&f->qemu, f->ram_fd, f->ram_private, f->ram_bytes, &ram_at, err);
+        r = engine_ram_find(f->engine, f->ram_fd, f->ram_private, f->ram_bytes, &ram_at, err);
     if (r == 0)
-        console_start(&f->console, f->host, f->qemu.console_fd);
+        console_start(&f->console, f->host, f->engine->console_fd);
     return r;
 }
 
-int launch_start(struct fullvm *f, const struct cella_spec *spec, int incoming,
-                 struct cella_error *err)
+/* A helper of this build; the next call of helper_path() changes its answer. */
+static int helper(const struct vm *f, const char *name, char **ret, struct cella_error *err)
 {
-    const char *shim =
-        CELLA_HOST_HAS(f->host, helper_path) ? f->host->helper_path(f->host->ctx, SHIM_NAME) : NULL;
-    auto_free char *shim_path = shim ? strdup(shim) : NULL; /* the next call changes it */
-    auto_free struct qemu_machine *m = calloc(1, sizeof(*m));
+    const char *path =
+        CELLA_HOST_HAS(f->host, helper_path) ? f->host->helper_path(f->host->ctx, name) : NULL;
+
+    if (!path)
+        return cella_error_set(err, -ENOENT, STEP_HOST, "%s is not there: build or install it",
+                               name);
+    *ret = strdup(path);
+    return *ret ? 0 : cella_error_set(err, -ENOMEM, STEP_HOST, "out of memory");
+}
+
+int launch_start(struct vm *f, const struct cella_spec *spec, int incoming, struct cella_error *err)
+{
+    auto_free char *shim = NULL;
+    auto_free struct guest *m = calloc(1, sizeof(*m));
     auto_close int root = open(spec->root, O_RDONLY | O_CLOEXEC);
     char name[32], append[512];
+    int r = 0;
 
     if (!m)
         return cella_error_set(err, -ENOMEM, STEP_MACHINE, "out of memory");
-    if (!shim_path)
-        return cella_error_set(err, -ENOENT, STEP_HOST, "%s is not there: build or install it",
-                               SHIM_NAME);
+    if (f->engine->ops->preload)
+        r = helper(f, f->engine->ops->preload, &shim, err);
+    if (r < 0)
+        return r;
     if (root < 0)
         return cella_error_set(err, -errno, STEP_SPEC, "image %s: %s", spec->root, strerror(errno));
     snprintf(name, sizeof(name), "cella-%s", f->id);
     snprintf(append, sizeof(append), "console=ttyS0 quiet loglevel=4 panic=-1 cella=1%s%s%.200s",
              f->kvm ? "" : tuning_tcg, *option_str(spec->options, "append", "") ? " " : "",
              option_str(spec->options, "append", ""));
-    *m = (struct qemu_machine){.program = f->program,
-                               .shim = shim_path,
-                               .name = name,
-                               .kernel = f->kernel,
-                               .initrd = incoming ? NULL : f->initrd,
-                               .append = append,
-                               .cpu = f->cpu,
-                               .kvm = f->kvm,
-                               .ram_bytes = f->ram_bytes,
-                               .vcpus = f->vcpus,
-                               .mac = spec->own_tap_fd >= 0 ? spec->mac : NULL,
-                               .read_bps = f->limits.io_read_bps,
-                               .write_bps = f->limits.io_write_bps,
-                               .borrow_root_fd = root,
-                               .n_layers = f->n_layers,
-                               .borrow_ram_fd = f->ram_fd,
-                               .ram_private = f->ram_private,
-                               .borrow_tap_fd = spec->own_tap_fd,
-                               .incoming = incoming};
+    *m = (struct guest){.program = f->program,
+                        .shim = shim,
+                        .name = name,
+                        .board = f->kind->board,
+                        .kernel = f->kernel,
+                        .initrd = incoming ? NULL : f->initrd,
+                        .append = append,
+                        .cpu = f->cpu,
+                        .kvm = f->kvm,
+                        .ram_bytes = f->ram_bytes,
+                        .disk_bytes = f->disk_bytes,
+                        .vcpus = f->vcpus,
+                        .mac = spec->own_tap_fd >= 0 ? spec->mac : NULL,
+                        .read_bps = f->limits.io_read_bps,
+                        .write_bps = f->limits.io_write_bps,
+                        .borrow_root_fd = root,
+                        .n_layers = f->n_layers,
+                        .borrow_ram_fd = f->ram_fd,
+                        .ram_private = f->ram_private,
+                        .borrow_tap_fd = spec->own_tap_fd,
+                        .incoming = incoming};
     memcpy(m->borrow_layer_fds, f->layer_fds, sizeof(f->layer_fds));
     f->has_net = spec->own_tap_fd >= 0;
     shares(f, spec, m);
@@ -302,7 +354,7 @@ static uint32_t wanted(const struct cgroup_layout *l)
     return want | (l->v2.controllers & (1u << CGROUP_IO));
 }
 
-static int group(struct fullvm *f, const struct cella_spec *spec, struct cella_error *err)
+static int group(struct vm *f, const struct cella_spec *spec, struct cella_error *err)
 {
     struct cgroup_layout layout;
     int r = cgroup_layout_read(&layout, err);
@@ -314,14 +366,28 @@ static int group(struct fullvm *f, const struct cella_spec *spec, struct cella_e
 }
 
 /* The jail follows no link. */
-static int paths(struct fullvm *f, const struct cella_spec *spec, int copy, struct cella_error *err)
+static int program(struct vm *f, const struct cella_spec *spec, struct cella_error *err)
 {
     const char *qemu = option_str(spec->options, "qemu", QEMU_DEFAULT);
-    struct stat st;
+    auto_free char *path = NULL;
+    int r = f->engine->ops->helper ? helper(f, f->engine->ops->helper, &path, err)
+                                   : host_qemu(qemu, NULL, 0, err);
 
-    f->program = realpath(qemu, NULL);
-    if (!f->program)
-        return cella_error_set(err, -errno, STEP_HOST, "%s: %s", qemu, strerror(errno));
+    if (r < 0)
+        return r;
+    f->program = realpath(path ? path : qemu, NULL);
+    return f->program ? 0
+                      : cella_error_set(err, -errno, STEP_HOST, "%s: %s", path ? path : qemu,
+                                        strerror(errno));
+}
+
+static int paths(struct vm *f, const struct cella_spec *spec, int copy, struct cella_error *err)
+{
+    struct stat st;
+    int r = program(f, spec, err);
+
+    if (r < 0)
+        return r;
     if (stat(spec->root, &st) < 0)
         return cella_error_set(err, -errno, STEP_SPEC, "image %s: %s", spec->root, strerror(errno));
     f->root_bytes = (uint64_t)st.st_size;
@@ -335,16 +401,16 @@ static int paths(struct fullvm *f, const struct cella_spec *spec, int copy, stru
                                                spec->kernel, strerror(errno));
 }
 
-static int object(const struct cella_host *host, const struct cella_spec *spec, struct fullvm **ret,
-                  struct cella_error *err)
+static int object(const struct vm_kind *kind, const struct cella_host *host,
+                  const struct cella_spec *spec, struct vm **ret, struct cella_error *err)
 {
-    struct fullvm *f = calloc(1, sizeof(*f));
+    struct vm *f = calloc(1, sizeof(*f));
     size_t i;
 
     if (!f)
         return cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
+    f->kind = kind;
     f->host = host;
-    f->qemu = (struct qemu)QEMU_INIT;
     f->console.fd = f->ram_fd = f->scratch_fd = f->kernel_fd = -1;
     f->port_fds[0] = f->port_fds[1] = -1;
     f->cgroup.v2 = -1;
@@ -366,27 +432,26 @@ static int object(const struct cella_host *host, const struct cella_spec *spec, 
     return 0;
 }
 
-int launch_new(const struct cella_host *host, const struct cella_spec *spec, int copy,
-               struct fullvm **ret, struct cella_error *err)
+int launch_new(const struct vm_kind *kind, const struct cella_host *host,
+               const struct cella_spec *spec, int copy, struct vm **ret, struct cella_error *err)
 {
-    struct host_facts *facts = calloc(1, sizeof(*facts));
-    struct fullvm *f = NULL;
-    int r = facts ? spec_check(spec, copy, err)
-                  : cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
+    struct vm *f = NULL;
+    int r = spec_check(spec, copy, err);
 
     if (r == 0)
-        r = host_facts(option_str(spec->options, "qemu", QEMU_DEFAULT), 1, facts, err);
+        r = object(kind, host, spec, &f, err);
     if (r == 0)
-        r = object(host, spec, &f, err);
+        r = engine_choose(f, spec, err);
+    if (r == 0 && !f->engine->ops->shares)
+        r = no_mounts(f, spec, err);
     if (r == 0)
         r = paths(f, spec, copy, err);
     if (r == 0)
         r = sizes(f, spec, err);
     if (r == 0)
-        r = processor(f, spec, facts, err);
+        r = processor(f, spec, err);
     if (r == 0)
         r = group(f, spec, err);
-    free(facts);
     if (r < 0) {
         launch_free(f);
         return r;
@@ -395,7 +460,7 @@ int launch_new(const struct cella_host *host, const struct cella_spec *spec, int
     return 0;
 }
 
-int launch_fresh(struct fullvm *f, const struct cella_spec *spec, struct cella_error *err)
+int launch_fresh(struct vm *f, const struct cella_spec *spec, struct cella_error *err)
 {
     int r = ram_new(f, err);
 
@@ -404,16 +469,26 @@ int launch_fresh(struct fullvm *f, const struct cella_spec *spec, struct cella_e
     return r < 0 ? r : launch_start(f, spec, 0, err);
 }
 
-void launch_free(struct fullvm *f)
+static void sockets_remove(const struct vm *f)
+{
+    size_t i;
+
+    for (i = 0; f->engine && i < ARRAY_LEN(f->engine->ops->sockets); i++)
+        if (f->engine->ops->sockets[i])
+            unlinkat(f->scratch_fd, f->engine->ops->sockets[i], 0);
+}
+
+void launch_free(struct vm *f)
 {
     uint32_t i;
 
     if (!f)
         return;
     console_stop(&f->console);
-    qemu_fini(&f->qemu);
+    if (f->engine)
+        engine_kill(f->engine);
     cgroup_remove(&f->cgroup);
-    for (i = 0; i < QEMU_LAYERS_MAX; i++)
+    for (i = 0; i < GUEST_LAYERS_MAX; i++)
         if (f->layer_fds[i] >= 0)
             close(f->layer_fds[i]);
     for (i = 0; i < ARRAY_LEN(f->port_fds); i++)
@@ -424,10 +499,10 @@ void launch_free(struct fullvm *f)
     if (f->kernel_fd >= 0)
         close(f->kernel_fd);
     if (f->scratch_fd >= 0) {
-        unlinkat(f->scratch_fd, "agent", 0);
-        unlinkat(f->scratch_fd, "guest", 0);
+        sockets_remove(f);
         close(f->scratch_fd);
     }
+    engine_free(f->engine);
     free(f->scratch);
     free(f->program);
     free(f->kernel);

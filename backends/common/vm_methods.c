@@ -5,7 +5,7 @@
  * methods - typed methods: the console, the machine, its memory and processor time. What the guest wrote on its
  * console is hostile: it is bounded, and goes through buf_json_string(). Threads: one.
  */
-#include "fullvm.h"
+#include "vm.h"
 
 static int64_t json_out(struct buf *b, char *out, uint64_t cap, struct cella_error *err)
 {
@@ -21,7 +21,7 @@ static int64_t json_out(struct buf *b, char *out, uint64_t cap, struct cella_err
 /* The newest of it that fits: one byte of the console becomes at most six of JSON. */
 static int64_t console(void *self, char *out, uint64_t cap, struct cella_error *err)
 {
-    struct fullvm *f = self;
+    struct vm *f = self;
     auto_buf struct buf b = BUF_INIT;
     size_t most = cap > 64 ? (size_t)(cap - 64) / 6 : 0, len;
     char *text = malloc(CONSOLE_KEPT);
@@ -39,16 +39,17 @@ static int64_t console(void *self, char *out, uint64_t cap, struct cella_error *
 
 static int64_t machine(void *self, char *out, uint64_t cap, struct cella_error *err)
 {
-    struct fullvm *f = self;
+    struct vm *f = self;
     auto_buf struct buf b = BUF_INIT;
 
-    buf_addf(&b, "{\"accel\":\"%s\",\"cpu\":", f->kvm ? "kvm" : "tcg");
+    buf_addf(&b, "{\"engine\":\"%s\",\"accel\":\"%s\",\"cpu\":", f->engine->identity,
+             f->kvm ? "kvm" : "tcg");
     buf_json_string(&b, f->cpu, strlen(f->cpu));
     buf_addf(&b,
              ",\"memory\":%llu,\"cpus\":%u,\"disk\":%llu,\"layers\":%u,\"network\":%s,\"pid\":%d,"
              "\"snapshot_pause_us\":%llu}",
              (unsigned long long)f->ram_bytes, f->vcpus, (unsigned long long)f->disk_bytes,
-             f->n_layers, f->has_net ? "true" : "false", (int)f->qemu.pid,
+             f->n_layers, f->has_net ? "true" : "false", (int)f->engine->pid,
              (unsigned long long)f->pause_ns / 1000);
     return json_out(&b, out, cap, err);
 }
@@ -72,10 +73,10 @@ static int32_t limit_cpu(void *self, uint64_t millis, struct cella_error *err)
     return limits_resize(self, &l, err);
 }
 
-const struct cella_method fullvm_methods[FULLVM_N_METHODS] = {
+const struct cella_method vm_methods[VM_N_METHODS] = {
     {"console", "-> json", "the last of what the guest's kernel said on its serial console",
      (cella_method_fn)console, 0, 0},
-    {"machine", "-> json", "what the machine has, and QEMU's pid on the host",
+    {"machine", "-> json", "what the machine has, and its engine's pid on the host",
      (cella_method_fn)machine, 0, 0},
     {"balloon", "u64 bytes -> i32", "leave the guest so much of its memory",
      (cella_method_fn)balloon, 0, 0},

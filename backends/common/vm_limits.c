@@ -4,19 +4,17 @@
 /*
  * limits - limits of a machine and its figures, as the host sees them.
  *
- * Memory and disk are what the machine has; tasks are counted by the guest's init. The control group holds QEMU: its
- * processor time, and its memory, with room for what QEMU itself needs. A limit that cannot be enforced is
+ * Memory and disk are what the machine has; tasks are counted by the guest's init. The control group holds the engine: its
+ * processor time, and its memory, with room for what it needs itself. A limit that cannot be enforced is
  * refused by name; with CELLA_SPEC_BEST_EFFORT it becomes an audit event. Threads: one.
  */
 #include <sys/stat.h>
 
-#include "fullvm.h"
+#include "vm.h"
 
-#define QEMU_TASKS 160
-#define OVERHEAD_KVM (160ull << 20)
-#define OVERHEAD_TCG (384ull << 20) /* with the translated code */
+#define ENGINE_TASKS 160
 
-static int unenforced(struct fullvm *f, const char *name, int code, struct cella_error *err)
+static int unenforced(struct vm *f, const char *name, int code, struct cella_error *err)
 {
     const char *why = err && err->msg ? err->msg : "not possible on this host";
     struct cella_field fields[2] = {
@@ -42,41 +40,36 @@ static int unenforced(struct fullvm *f, const char *name, int code, struct cella
                : 0;
 }
 
-int limits_apply(struct fullvm *f, struct cella_error *err)
+int limits_apply(struct vm *f, struct cella_error *err)
 {
     struct errbuf eb;
     struct cella_error *why = err ? err : errbuf_init(&eb);
     /* private pages of a clone come on top of the file's */
-    uint64_t memory = f->ram_bytes * 2 + (f->kvm ? OVERHEAD_KVM : OVERHEAD_TCG);
+    uint64_t memory = f->ram_bytes * 2 + (f->kvm ? f->engine->ops->overhead_kvm_bytes
+                                                 : f->engine->ops->overhead_bytes);
     int r = 0;
 
-    /* These two bind QEMU, not the guest: without the controllers the guest's limits still hold. */
+    /* These two bind the engine, not the guest: without the controllers the guest's limits still hold. */
     if (cgroup_has(&f->cgroup, CGROUP_MEMORY))
         r = cgroup_set_memory(&f->cgroup, memory, why);
     if (r == 0 && cgroup_has(&f->cgroup, CGROUP_PIDS))
-        r = cgroup_set_pids(&f->cgroup, QEMU_TASKS, why);
+        r = cgroup_set_pids(&f->cgroup, ENGINE_TASKS, why);
     if (r == 0 && f->limits.cpu_millis &&
         (r = cgroup_set_cpu(&f->cgroup, f->limits.cpu_millis, why)) < 0)
         r = unenforced(f, "cpu", r, why);
     return r;
 }
 
-static int io_resize(struct fullvm *f, const struct cella_limits *l, struct cella_error *err)
+static int io_resize(struct vm *f, const struct cella_limits *l, struct cella_error *err)
 {
-    json_t *args;
-
     if (l->io_read_bps)
         f->limits.io_read_bps = l->io_read_bps;
     if (l->io_write_bps)
         f->limits.io_write_bps = l->io_write_bps;
-    args = json_pack("{s:s, s:s, s:{s:I, s:I}}", "path", "/objects/io", "property", "limits",
-                     "value", "bps-read", (json_int_t)f->limits.io_read_bps, "bps-write",
-                     (json_int_t)f->limits.io_write_bps);
-    return qmp_call(&f->qemu.qmp, "qom-set", args, -1, 5 * QMP_SECOND, NULL, err);
+    return f->engine->ops->io_limit(f->engine, f->limits.io_read_bps, f->limits.io_write_bps, err);
 }
 
-static int resize_check(const struct fullvm *f, const struct cella_limits *l,
-                        struct cella_error *err)
+static int resize_check(const struct vm *f, const struct cella_limits *l, struct cella_error *err)
 {
     if (l->disk_bytes && l->disk_bytes != f->disk_bytes)
         return cella_error_set(err, -EINVAL, STEP_CGROUP,
@@ -95,12 +88,13 @@ static int resize_check(const struct fullvm *f, const struct cella_limits *l,
     return 0;
 }
 
-int limits_resize(struct fullvm *f, const struct cella_limits *l, struct cella_error *err)
+int limits_resize(struct vm *f, const struct cella_limits *l, struct cella_error *err)
 {
     int r = resize_check(f, l, err);
 
     if (r == 0 && l->memory_bytes && l->memory_bytes != f->limits.memory_bytes &&
-        (r = qemu_balloon(&f->qemu, l->memory_bytes + RAM_KERNEL(l->memory_bytes), err)) == 0)
+        (r = f->engine->ops->balloon(f->engine, l->memory_bytes + RAM_KERNEL(l->memory_bytes),
+                                     err)) == 0)
         f->limits.memory_bytes = l->memory_bytes;
     if (r == 0 && l->cpu_millis && (r = cgroup_set_cpu(&f->cgroup, l->cpu_millis, err)) == 0)
         f->limits.cpu_millis = l->cpu_millis;
@@ -111,7 +105,7 @@ int limits_resize(struct fullvm *f, const struct cella_limits *l, struct cella_e
     return r;
 }
 
-void limits_stats(struct fullvm *f, struct cella_stats *ret)
+void limits_stats(struct vm *f, struct cella_stats *ret)
 {
     struct cgroup_stats s;
     struct stat st;

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <sys/stat.h>
 
-#include "fullvm.h"
-#include "manifest.h"
+#include "vm.h"
+#include "vm_manifest.h"
 
 static int foreign(struct cella_error *err, const char *what, const char *theirs, const char *ours)
 {
@@ -24,7 +24,7 @@ static int foreign(struct cella_error *err, const char *what, const char *theirs
                            what, theirs, ours);
 }
 
-static int fits_host(const struct fullvm *f, const struct manifest *m, struct cella_error *err)
+static int fits_host(const struct vm *f, const struct manifest *m, struct cella_error *err)
 {
     char cpu[160];
 
@@ -47,8 +47,8 @@ static int fits_size(const char *what, uint64_t theirs, uint64_t ours, struct ce
                            what, (unsigned long long)theirs, (unsigned long long)ours);
 }
 
-static int fits_spec(const struct fullvm *f, const struct manifest *m,
-                     const struct cella_spec *spec, struct cella_error *err)
+static int fits_spec(const struct vm *f, const struct manifest *m, const struct cella_spec *spec,
+                     struct cella_error *err)
 {
     int r = fits_size("bytes of memory:", m->ram_bytes, f->ram_bytes, err);
 
@@ -63,7 +63,7 @@ static int fits_spec(const struct fullvm *f, const struct manifest *m,
     if (r == 0 && spec->n_mounts)
         r = cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT,
                             "snapshot: a copy of a machine cannot have mounts of the host");
-    if (r == 0 && m->n_layers == QEMU_LAYERS_MAX)
+    if (r == 0 && m->n_layers == GUEST_LAYERS_MAX)
         r = cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT, "snapshot: it has %u layers of disk",
                             m->n_layers);
     return r;
@@ -86,26 +86,15 @@ static int file_open(int dir, const struct manifest *m, const char *name, int *r
     return 0;
 }
 
-static int overlay_new(struct fullvm *f, struct cella_error *err)
+/* What this copy writes goes to a layer of its own, whose file has no name once it is open. */
+static int overlay_new(struct vm *f, struct cella_error *err)
 {
-    auto_free char *path = path_join(f->scratch, "rw.qcow2");
-    const char *tool = host_program(qemu_img_paths);
-    char size[32];
-    char *argv[] = {(char *)"qemu-img",
-                    (char *)"create",
-                    (char *)"-q",
-                    (char *)"-f",
-                    (char *)"qcow2",
-                    path,
-                    size,
-                    NULL};
+    auto_free char *path = path_join(f->scratch, "rw.layer");
     int r, fd;
 
-    snprintf(size, sizeof(size), "%llu", (unsigned long long)f->disk_bytes);
-    if (!tool || !path)
-        return cella_error_set(err, -ENOENT, STEP_DISK,
-                               "qemu-img is not there: install the package qemu-utils");
-    r = run_program(tool, argv, err);
+    if (!path)
+        return cella_error_set(err, -ENOMEM, STEP_DISK, "out of memory");
+    r = f->engine->ops->layer_new(path, f->disk_bytes, err);
     fd = r == 0 ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (r == 0 && fd < 0)
         r = cella_error_set(err, -errno, STEP_DISK, "%s: %s", path, strerror(errno));
@@ -115,7 +104,7 @@ static int overlay_new(struct fullvm *f, struct cella_error *err)
     return r;
 }
 
-static int files_open(struct fullvm *f, const struct manifest *m, int dir, int *ret_state,
+static int files_open(struct vm *f, const struct manifest *m, int dir, int *ret_state,
                       struct cella_error *err)
 {
     char name[16];
@@ -134,7 +123,7 @@ static int files_open(struct fullvm *f, const struct manifest *m, int dir, int *
 }
 
 /* The kernel's head goes where QEMU may read it. */
-static int kernel_take(struct fullvm *f, const struct manifest *m, int dir, struct cella_error *err)
+static int kernel_take(struct vm *f, const struct manifest *m, int dir, struct cella_error *err)
 {
     auto_free char *text = NULL;
     size_t len;
@@ -165,44 +154,30 @@ static int manifest_load(int dir, struct manifest *m, struct cella_error *err)
     return r < 0 ? fail_wrap(err, "snapshot") : 0;
 }
 
-/* How many of the two ports somebody is connected to, as QEMU sees it. */
-static int ports_open(struct fullvm *f, struct cella_error *err)
-{
-    json_t *list = NULL, *chardev;
-    size_t i;
-    int n = 0, r = qmp_call(&f->qemu.qmp, "query-chardev", NULL, -1, 10 * QMP_SECOND, &list, err);
-
-    json_array_foreach(list, i, chardev)
-    {
-        const char *label = json_string_value(json_object_get(chardev, "label"));
-        const char *file = json_string_value(json_object_get(chardev, "filename"));
-        n += label && file && (!strcmp(label, "agent") || !strcmp(label, "guest")) &&
-             strncmp(file, "disconnected:", 13) != 0;
-    }
-    json_decref(list);
-    return r < 0 ? r : n;
-}
-
 /* Before the machine is loaded: what the parent was sending just then goes out at once, and QEMU 7.2 never
    tries again when nobody is there to take it. */
-static int ports_take(struct fullvm *f, struct cella_error *err)
+static int ports_take(struct vm *f, struct cella_error *err)
 {
     const struct timespec moment = {0, 1000000};
-    int tries = 5000, r = launch_connect(f, "agent", &f->port_fds[0], err);
+    int tries = 5000, r = 0;
+    uint32_t port;
 
-    if (r == 0)
-        r = launch_connect(f, "guest", &f->port_fds[1], err);
-    while (r == 0 && (r = ports_open(f, err)) >= 0 && r < 2) {
+    if (!f->engine->ops->ports_open)
+        return 0;
+    for (port = 0; r == 0 && port < ARRAY_LEN(f->port_fds); port++)
+        r = launch_connect(f, port, &f->port_fds[port], err);
+    while (r == 0 && (r = f->engine->ops->ports_open(f->engine, err)) >= 0 &&
+           r < (int)ARRAY_LEN(f->port_fds)) {
         r = --tries > 0 ? 0
                         : cella_error_set(err, -ETIMEDOUT, STEP_MACHINE,
-                                          "QEMU did not take the connections to its ports");
+                                          "%s did not take the connections to its ports",
+                                          f->engine->ops->name);
         nanosleep(&moment, NULL);
     }
     return r < 0 ? r : 0;
 }
 
-int snapshot_restore(struct fullvm *f, const struct cella_spec *spec, int dir,
-                     struct cella_error *err)
+int snapshot_restore(struct vm *f, const struct cella_spec *spec, int dir, struct cella_error *err)
 {
     auto_free struct manifest *m = calloc(1, sizeof(*m));
     auto_close int state = -1;
@@ -219,14 +194,14 @@ int snapshot_restore(struct fullvm *f, const struct cella_spec *spec, int dir,
         r = fits_spec(f, m, spec, err);
     if (r == 0)
         r = files_open(f, m, dir, &state, err);
-    if (r == 0)
+    if (r == 0 && f->engine->ops->needs_kernel)
         r = kernel_take(f, m, dir, err);
     if (r == 0)
         r = launch_start(f, spec, 1, err);
     unlinkat(f->scratch_fd, "kernel", 0);
-    if (r == 0 && strcmp(f->qemu.qmp.version, m->qemu))
-        r = foreign(err, "QEMU", m->qemu, f->qemu.qmp.version);
+    if (r == 0 && strcmp(f->engine->identity, m->engine))
+        r = foreign(err, "the engine", m->engine, f->engine->identity);
     if (r == 0)
         r = ports_take(f, err);
-    return r < 0 ? r : qemu_load(&f->qemu, state, err);
+    return r < 0 ? r : f->engine->ops->load(f->engine, state, err);
 }

@@ -5,20 +5,20 @@
  * manifest - machine.json of a snapshot directory: what the machine was, and the files that hold it.
  *
  *   ram        the memory, sparse; mapped by clones and never written to again
- *   state      the devices' state, for a QEMU of the same version
- *   kernel     the head of the guest's kernel: enough for QEMU to build the same machine; it is not run
- *   disk.N     the writable disk from the lowest layer up: the first is raw, the others qcow2
+ *   state      the devices' state, for the same engine
+ *   kernel     only of QEMU: the head of the guest's kernel, enough to build the same machine; it is not run
+ *   disk.N     the writable disk from the lowest layer up: the first is raw, the others the engine's own
  */
 #ifndef CELLA_MANIFEST_H
 #define CELLA_MANIFEST_H
 
-#include "qemu.h"
+#include "engine.h"
 #include "sparse.h"
 #include "util.h"
 
 #define MANIFEST_NAME "machine.json"
 #define MANIFEST_MAX 65536u
-#define MANIFEST_FORMAT 1
+#define MANIFEST_FORMAT 2
 
 struct manifest_file {
     char name[16];
@@ -30,11 +30,11 @@ struct manifest_file {
 };
 
 struct manifest {
-    char qemu[64], cpu[64], host_cpu[160], accel[8];
+    char engine[64], cpu[64], host_cpu[160], accel[8];
     uint64_t ram_bytes, disk_bytes, root_bytes;
     uint32_t vcpus;
     int network;
-    struct manifest_file files[QEMU_LAYERS_MAX + 3];
+    struct manifest_file files[GUEST_LAYERS_MAX + 3];
     uint32_t n_files, n_layers;
 };
 

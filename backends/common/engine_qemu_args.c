@@ -2,13 +2,13 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * qemu_args - the command line of one machine. Everything that a name of the host could get into is a descriptor or a
+ * engine_qemu_args - the command line of one machine. Everything that a name of the host could get into is a descriptor or a
  * fixed path of the jail, so there is nothing to quote. Order is part of the machine: devices get their
  * places on the bus by it, and a clone must have them at the same places. Threads: none.
  */
 #include <stdarg.h>
 
-#include "qemu.h"
+#include "engine_qemu.h"
 
 #define ARGS_MAX 512
 #define TB_MIB 128 /* translated code, shared by all virtual processors */
@@ -51,7 +51,7 @@ static void fdset(struct args *a, int fd)
     opt(a, "add-fd", "fd=%d,set=%d", fd, fd);
 }
 
-static void machine(struct args *a, const struct qemu_machine *m)
+static void machine(struct args *a, const struct guest *m)
 {
     unsigned long long kib = m->ram_bytes >> 10;
 
@@ -93,7 +93,7 @@ static void channels(struct args *a)
     opt(a, "device", "virtserialport,bus=ports.0,nr=2,chardev=guest,name=cella.guest");
 }
 
-static void layer(struct args *a, const struct qemu_machine *m, uint32_t i)
+static void layer(struct args *a, const struct guest *m, uint32_t i)
 {
     int fd = QEMU_FD_LAYERS + (int)i, top = i + 1 == m->n_layers;
     const char *ro = top ? "off" : "on", *discard = top ? ",discard=unmap" : "";
@@ -109,7 +109,7 @@ static void layer(struct args *a, const struct qemu_machine *m, uint32_t i)
             i - 1, ro, discard);
 }
 
-static void disks(struct args *a, const struct qemu_machine *m)
+static void disks(struct args *a, const struct guest *m)
 {
     uint32_t i;
 
@@ -128,7 +128,7 @@ static void disks(struct args *a, const struct qemu_machine *m)
     opt(a, "device", "virtio-blk-pci,drive=rw,serial=cella-rw,id=blk-rw");
 }
 
-static void devices(struct args *a, const struct qemu_machine *m)
+static void devices(struct args *a, const struct guest *m)
 {
     uint32_t i;
 
@@ -151,7 +151,7 @@ static void devices(struct args *a, const struct qemu_machine *m)
     }
 }
 
-int qemu_args(const struct qemu_machine *m, char ***ret)
+int qemu_args(const struct guest *m, char ***ret)
 {
     struct args *a = calloc(1, sizeof(*a));
     char **v;

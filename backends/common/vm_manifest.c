@@ -12,7 +12,7 @@
 #include <sodium.h>
 #include <sys/stat.h>
 
-#include "manifest.h"
+#include "vm_manifest.h"
 
 static void own_digest(const char *text, size_t len, char hex[2 * SPARSE_DIGEST + 1])
 {
@@ -42,8 +42,8 @@ int manifest_write(const struct manifest *m, char **ret_text)
     for (i = 0; i < m->n_files; i++)
         json_array_append_new(files, file_json(&m->files[i]));
     o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:b, s:o}", "format",
-                  MANIFEST_FORMAT, "qemu", m->qemu, "accel", m->accel, "cpu", m->cpu, "host_cpu",
-                  m->host_cpu, "memory", (json_int_t)m->ram_bytes, "disk",
+                  MANIFEST_FORMAT, "engine", m->engine, "accel", m->accel, "cpu", m->cpu,
+                  "host_cpu", m->host_cpu, "memory", (json_int_t)m->ram_bytes, "disk",
                   (json_int_t)m->disk_bytes, "root", (json_int_t)m->root_bytes, "cpus",
                   (int)m->vcpus, "network", m->network, "files", files);
     body = o ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -106,13 +106,13 @@ static int has_size(const struct manifest *m, const char *name, uint64_t size)
 /* Exactly the files that a machine has. */
 static int files_whole(struct manifest *m)
 {
-    static const char *const always[] = {"ram", "state", "kernel"};
+    static const char *const always[] = {"ram", "state"};
+    uint32_t i, others = (uint32_t)ARRAY_LEN(always) + (manifest_find(m, "kernel") != NULL);
     char name[16];
-    uint32_t i;
 
-    if (m->n_files < ARRAY_LEN(always) + 1)
+    if (m->n_files < others + 1)
         return -EBADMSG;
-    m->n_layers = m->n_files - (uint32_t)ARRAY_LEN(always);
+    m->n_layers = m->n_files - others;
     for (i = 0; i < ARRAY_LEN(always); i++)
         if (!manifest_find(m, always[i]))
             return -EBADMSG;
@@ -130,7 +130,7 @@ static int members_read(const json_t *o, struct manifest *m)
     uint64_t vcpus;
     size_t i;
 
-    if (text_member(o, "qemu", m->qemu, sizeof(m->qemu)) < 0 ||
+    if (text_member(o, "engine", m->engine, sizeof(m->engine)) < 0 ||
         text_member(o, "accel", m->accel, sizeof(m->accel)) < 0 ||
         text_member(o, "cpu", m->cpu, sizeof(m->cpu)) < 0 ||
         text_member(o, "host_cpu", m->host_cpu, sizeof(m->host_cpu)) < 0 ||

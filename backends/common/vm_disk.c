@@ -7,37 +7,11 @@
  * system sees no byte of a guest, ever. Threads: one.
  */
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include "fullvm.h"
+#include "vm.h"
 
 #define DISK_MIN (1ull << 20)
-
-int run_program(const char *path, char *const argv[], struct cella_error *err)
-{
-    static char *const no_environment[] = {NULL};
-    posix_spawn_file_actions_t actions;
-    int status = 0, r, i;
-    pid_t pid;
-
-    r = posix_spawn_file_actions_init(&actions);
-    for (i = 0; r == 0 && i < 3; i++)
-        r = posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
-    if (r == 0)
-        r = posix_spawn(&pid, path, &actions, NULL, argv, no_environment);
-    posix_spawn_file_actions_destroy(&actions);
-    if (r)
-        return cella_error_set(err, -r, STEP_DISK, "%s: cannot run it: %s", path, strerror(r));
-    while ((r = waitpid(pid, &status, 0)) < 0 && errno == EINTR)
-        ;
-    if (r < 0 || !WIFEXITED(status) || WEXITSTATUS(status))
-        return cella_error_set(err, -EIO, STEP_DISK, "%s failed (%s %d)", path,
-                               WIFSIGNALED(status) ? "signal" : "status",
-                               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    return 0;
-}
 
 static int format(const char *path, uint64_t bytes, struct cella_error *err)
 {
@@ -64,7 +38,7 @@ static int format(const char *path, uint64_t bytes, struct cella_error *err)
     return 0;
 }
 
-int disk_new(struct fullvm *f, struct cella_error *err)
+int disk_new(struct vm *f, struct cella_error *err)
 {
     auto_free char *path = path_join(f->scratch, "rw.img");
     auto_close int fd = -1;

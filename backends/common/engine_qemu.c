@@ -2,11 +2,10 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * qemu - start and end of one QEMU, and the orders it takes while it runs. See qemu.h.
+ * engine_qemu - start of one QEMU, and the orders it takes while it runs. See engine.h.
  *
- * Invariants: on failure of the start no process and no descriptor is left. What QEMU says, on stderr or
- * QMP, is cleaned before it is shown: the guest may have taken it over. Its stderr and console are never
- * waited for, and never make anything of ours wait. Threads: one per object.
+ * Invariants: on failure of the start no process and no descriptor is left. What QEMU says on QMP is cleaned before it
+ * is shown: the guest may have taken it over. Threads: one per object.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -14,11 +13,25 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "qemu.h"
+#include "engine_qemu.h"
+#include "host.h"
+#include "qmp.h"
 
 #define GREETING (20 * QMP_SECOND)
 #define ORDER (8 * QMP_SECOND)
 #define MIGRATION (25 * QMP_SECOND)
+
+struct qemu {
+    struct engine base;
+    struct qmp qmp;
+    int ctl_fd;   /* of the shim */
+    int migrated; /* what the last MIGRATION event said: 0 nothing yet, 1 completed, -1 failed */
+};
+
+static struct qemu *qemu_of(struct engine *e)
+{
+    return (struct qemu *)e;
+}
 
 static void on_event(void *ctx, const char *name, json_t *data)
 {
@@ -31,22 +44,6 @@ static void on_event(void *ctx, const char *name, json_t *data)
         q->migrated = 1;
     else if (!strcmp(status, "failed") || !strcmp(status, "cancelled"))
         q->migrated = -1;
-}
-
-/* The last line of what QEMU has complained about. */
-static void complaint(struct qemu *q, char *out, size_t cap)
-{
-    char text[4096];
-    ssize_t n = q->stderr_fd >= 0 ? read(q->stderr_fd, text, sizeof(text)) : 0;
-    ssize_t from;
-
-    out[0] = 0;
-    while (n > 0 && text[n - 1] == '\n')
-        n--;
-    for (from = n; from > 0 && text[from - 1] != '\n'; from--)
-        ;
-    if (n > from)
-        text_clean(text + from, (size_t)(n - from), out, cap);
 }
 
 /* ---- start ---- */
@@ -75,7 +72,7 @@ static int ends_make(struct ends *e, struct cella_error *err)
     return 0;
 }
 
-static int binds_make(struct jail *j, const struct qemu_machine *m, char *prefix, size_t cap)
+static int binds_make(struct jail *j, const struct guest *m, char *prefix, size_t cap)
 {
     static const char *const dirs[] = {"/lib", "/lib64", "/lib32", "/libx32"};
     uint32_t i;
@@ -99,7 +96,7 @@ static int binds_make(struct jail *j, const struct qemu_machine *m, char *prefix
     return r;
 }
 
-static void fds_make(struct jail *j, const struct qemu_machine *m, const struct qemu_place *place,
+static void fds_make(struct jail *j, const struct guest *m, const struct engine_place *place,
                      const struct ends *e)
 {
     uint32_t i;
@@ -108,8 +105,8 @@ static void fds_make(struct jail *j, const struct qemu_machine *m, const struct 
         j->borrow_fds[i] = -1;
     j->borrow_fds[QEMU_FD_STDERR] = e->err[1];
     j->borrow_fds[QEMU_FD_QMP] = e->qmp[1];
-    j->borrow_fds[QEMU_FD_AGENT] = place->borrow_agent_fd;
-    j->borrow_fds[QEMU_FD_GUEST] = place->borrow_guest_fd;
+    j->borrow_fds[QEMU_FD_AGENT] = place->borrow_listen_fds[0];
+    j->borrow_fds[QEMU_FD_GUEST] = place->borrow_listen_fds[1];
     j->borrow_fds[QEMU_FD_CONSOLE] = e->console[1];
     j->borrow_fds[QEMU_FD_RAM] = m->borrow_ram_fd;
     j->borrow_fds[QEMU_FD_RAM_CTL] = e->ctl[1];
@@ -120,7 +117,7 @@ static void fds_make(struct jail *j, const struct qemu_machine *m, const struct 
     j->n_fds = QEMU_FD_LAYERS + (int)m->n_layers;
 }
 
-static int spawn(struct qemu *q, const struct qemu_machine *m, const struct qemu_place *place,
+static int spawn(struct qemu *q, const struct guest *m, const struct engine_place *place,
                  const struct ends *e, struct cella_error *err)
 {
     char preload[] = "LD_PRELOAD=/cella/shim.so", ram[32], ctl[32], prefix[16];
@@ -146,109 +143,86 @@ static int spawn(struct qemu *q, const struct qemu_machine *m, const struct qemu
         j->kvm = m->kvm;
         j->proc = m->n_shares > 0;
         fds_make(j, m, place, e);
-        r = jail_spawn(j, &q->pid, &q->pidfd, err);
+        r = jail_spawn(j, &q->base.pid, &q->base.pidfd, err);
     }
     qemu_args_free(args);
     free(j);
     return r;
 }
 
-int qemu_start(struct qemu *q, const struct qemu_machine *m, const struct qemu_place *place,
-               struct cella_error *err)
+static int qemu_start(struct engine *base, const struct guest *g, const struct engine_place *place,
+                      struct cella_error *err)
 {
+    struct qemu *q = qemu_of(base);
     char why[300];
     struct ends e;
     int r = ends_make(&e, err);
 
-    *q = (struct qemu)QEMU_INIT;
+    q->qmp.fd = q->ctl_fd = -1;
     if (r == 0)
-        r = spawn(q, m, place, &e, err);
+        r = spawn(q, g, place, &e, err);
     if (r < 0) {
         close_all(&e);
         return r;
     }
     q->ctl_fd = steal_fd(&e.ctl[0]);
-    q->stderr_fd = steal_fd(&e.err[0]);
-    q->console_fd = steal_fd(&e.console[0]);
+    base->stderr_fd = steal_fd(&e.err[0]);
+    base->console_fd = steal_fd(&e.console[0]);
     q->qmp.event = on_event;
     q->qmp.ctx = q;
     r = steal_fd(&e.qmp[0]);
     close_all(&e);
     r = qmp_open(&q->qmp, r, GREETING, err);
     if (r < 0) {
-        qemu_kill(q);
-        complaint(q, why, sizeof(why));
-        if (why[0])
-            fail(err, r, "QEMU does not start: %s", why);
-        qemu_fini(q);
+        engine_kill(base);
+        engine_complaint(base, why, sizeof(why));
+        return why[0] ? fail(err, r, "QEMU does not start: %s", why) : r;
     }
-    return r;
-}
-
-/* ---- end ---- */
-
-static void reap(struct qemu *q)
-{
-    while (waitpid(q->pid, &q->status, __WALL) < 0 && errno == EINTR)
-        ;
-    q->pid = 0;
-}
-
-int qemu_wait(struct qemu *q, uint64_t timeout_ns)
-{
-    struct pollfd p = {.fd = q->pidfd, .events = POLLIN};
-    uint64_t end = now_ns() + timeout_ns, now;
-
-    if (q->pid <= 0)
-        return 1;
-    do {
-        uint64_t ms;
-        now = now_ns();
-        ms = now < end ? (end - now + 999999) / 1000000 : 0;
-        if (poll(&p, 1, ms > 60000 ? 60000 : (int)ms) > 0) {
-            reap(q);
-            return 1;
-        }
-    } while (now < end);
+    snprintf(base->identity, sizeof(base->identity), "QEMU %s, %s", q->qmp.version,
+             g->board == BOARD_Q35 ? "q35" : "microvm");
     return 0;
 }
 
-void qemu_kill(struct qemu *q)
+static void qemu_close(struct engine *e)
 {
-    if (q->pid <= 0)
-        return;
-    kill(q->pid, SIGKILL);
-    reap(q);
-}
+    struct qemu *q = qemu_of(e);
 
-void qemu_fini(struct qemu *q)
-{
-    int *fds[] = {&q->pidfd, &q->ctl_fd, &q->stderr_fd, &q->console_fd};
-    size_t i;
-
-    qemu_kill(q);
     qmp_close(&q->qmp);
-    for (i = 0; i < ARRAY_LEN(fds); i++)
-        if (*fds[i] >= 0)
-            close(steal_fd(fds[i]));
+    if (q->ctl_fd >= 0)
+        close(steal_fd(&q->ctl_fd));
 }
 
 /* ---- orders ---- */
 
-int qemu_cont(struct qemu *q, struct cella_error *err)
+static int qemu_cont(struct engine *e, struct cella_error *err)
 {
-    return qmp_call(&q->qmp, "cont", NULL, -1, ORDER, NULL, err);
+    return qmp_call(&qemu_of(e)->qmp, "cont", NULL, -1, ORDER, NULL, err);
 }
 
-int qemu_pause(struct qemu *q, struct cella_error *err)
+static int qemu_pause(struct engine *e, struct cella_error *err)
 {
-    return qmp_call(&q->qmp, "stop", NULL, -1, ORDER, NULL, err);
+    return qmp_call(&qemu_of(e)->qmp, "stop", NULL, -1, ORDER, NULL, err);
 }
 
-int qemu_balloon(struct qemu *q, uint64_t ram_bytes, struct cella_error *err)
+static int qemu_balloon(struct engine *e, uint64_t ram_bytes, struct cella_error *err)
 {
-    return qmp_call(&q->qmp, "balloon", json_pack("{s:I}", "value", (json_int_t)ram_bytes), -1,
-                    ORDER, NULL, err);
+    return qmp_call(&qemu_of(e)->qmp, "balloon", json_pack("{s:I}", "value", (json_int_t)ram_bytes),
+                    -1, ORDER, NULL, err);
+}
+
+static int qemu_io_limit(struct engine *e, uint64_t read_bps, uint64_t write_bps,
+                         struct cella_error *err)
+{
+    json_t *args =
+        json_pack("{s:s, s:s, s:{s:I, s:I}}", "path", "/objects/io", "property", "limits", "value",
+                  "bps-read", (json_int_t)read_bps, "bps-write", (json_int_t)write_bps);
+
+    return qmp_call(&qemu_of(e)->qmp, "qom-set", args, -1, ORDER, NULL, err);
+}
+
+static void qemu_drain(struct engine *e)
+{
+    qmp_drain(&qemu_of(e)->qmp);
 }
 
 static int without_ram(struct qemu *q, struct cella_error *err)
@@ -277,26 +251,27 @@ static int migrate(struct qemu *q, const char *command, int borrow_fd, struct ce
     return r;
 }
 
-int qemu_save(struct qemu *q, int borrow_fd, struct cella_error *err)
+static int qemu_save(struct engine *e, int borrow_fd, struct cella_error *err)
 {
-    return migrate(q, "migrate", borrow_fd, err);
+    return migrate(qemu_of(e), "migrate", borrow_fd, err);
 }
 
-int qemu_load(struct qemu *q, int borrow_fd, struct cella_error *err)
+static int qemu_load(struct engine *e, int borrow_fd, struct cella_error *err)
 {
     char why[300];
-    int r = migrate(q, "migrate-incoming", borrow_fd, err);
+    int r = migrate(qemu_of(e), "migrate-incoming", borrow_fd, err);
 
     if (r < 0) {
-        complaint(q, why, sizeof(why));
+        engine_complaint(e, why, sizeof(why));
         if (why[0])
             fail(err, r, "the state of the machine does not fit: %s", why);
     }
     return r;
 }
 
-int qemu_ram_detach(struct qemu *q, struct cella_error *err)
+static int qemu_ram_detach(struct engine *e, struct cella_error *err)
 {
+    struct qemu *q = qemu_of(e);
     struct pollfd p = {.fd = q->ctl_fd, .events = POLLIN};
     char reply[1 + sizeof(int)];
     int code = EIO;
@@ -311,3 +286,58 @@ int qemu_ram_detach(struct qemu *q, struct cella_error *err)
                            : fail(err, -EIO, "QEMU: its memory cannot be made private: %s",
                                   strerror(code > 0 ? code : EIO));
 }
+
+/* How many of the two ports somebody is connected to, as QEMU sees it. */
+static int qemu_ports_open(struct engine *e, struct cella_error *err)
+{
+    json_t *list = NULL, *chardev;
+    size_t i;
+    int n = 0,
+        r = qmp_call(&qemu_of(e)->qmp, "query-chardev", NULL, -1, 10 * QMP_SECOND, &list, err);
+
+    json_array_foreach(list, i, chardev)
+    {
+        const char *label = json_string_value(json_object_get(chardev, "label"));
+        const char *file = json_string_value(json_object_get(chardev, "filename"));
+        n += label && file && (!strcmp(label, "agent") || !strcmp(label, "guest")) &&
+             strncmp(file, "disconnected:", 13) != 0;
+    }
+    json_decref(list);
+    return r < 0 ? r : n;
+}
+
+static int qemu_layer_new(const char *path, uint64_t bytes, struct cella_error *err)
+{
+    const char *tool = host_program(qemu_img_paths);
+    char size[32];
+    char *argv[] = {(char *)"qemu-img", (char *)"create",        (char *)"-q", (char *)"-f",
+                    (char *)"qcow2",    (char *)(uintptr_t)path, size,         NULL};
+
+    snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
+    if (!tool)
+        return fail(err, -ENOENT, "qemu-img is not there: install the package qemu-utils");
+    return run_program(tool, argv, err);
+}
+
+const struct engine_ops engine_qemu = {
+    .name = "QEMU",
+    .size = sizeof(struct qemu),
+    .preload = "cella-qemu-ram.so",
+    .overhead_kvm_bytes = 160ull << 20,
+    .overhead_bytes = 384ull << 20, /* with the translated code */
+    .sockets = {"agent", "guest"},
+    .needs_kernel = 1,
+    .shares = 1,
+    .start = qemu_start,
+    .close = qemu_close,
+    .cont = qemu_cont,
+    .pause = qemu_pause,
+    .save = qemu_save,
+    .load = qemu_load,
+    .ram_detach = qemu_ram_detach,
+    .balloon = qemu_balloon,
+    .io_limit = qemu_io_limit,
+    .ports_open = qemu_ports_open,
+    .drain = qemu_drain,
+    .layer_new = qemu_layer_new,
+};

@@ -6,7 +6,7 @@
  * a machine died. A guest that floods it is read at CONSOLE_ROUND bytes a quarter of a second; the pipe
  * behind it is full meanwhile, and what comes then is the guest's to wait for. Threads: one.
  */
-#include "fullvm.h"
+#include "vm.h"
 
 #define CONSOLE_ROUND 16384u
 #define CONSOLE_REST 250000000ull
