@@ -11,11 +11,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def path(name):
-    return f"/run/netns/{name}"
+    """Of a name; a path is one already."""
+    return name if name.startswith("/") else f"/run/netns/{name}"
 
 
 def inside(name, function):
-    """Runs function() in the named network namespace; sockets it makes stay in that namespace."""
+    """Runs function() in the network namespace of that name or path; sockets it makes stay in that namespace."""
     box = {}
 
     def body():
