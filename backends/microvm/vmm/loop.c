@@ -302,6 +302,8 @@ int loop_run(struct loop *l, void (*before)(void *), void (*after)(void *), void
         if (after)
             after(ctx);
     }
+    drain(l->end_fd);
+    __atomic_store_n(&l->ended, 0, __ATOMIC_RELEASE); /* may be run again */
     return 0;
 }
 

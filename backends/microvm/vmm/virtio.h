@@ -32,7 +32,7 @@
 
 struct virtq {
     uint16_t size, max; /* a power of two */
-    uint8_t ready, event_idx;
+    uint8_t ready, event_idx, indirect;
     uint64_t desc, avail, used;
     uint16_t next_avail, next_used, signalled;
     int kick_fd; /* eventfd */
@@ -48,12 +48,23 @@ struct chain {
     struct iovec iov[CHAIN_MAX];
 };
 
-/* Takes the next request: 1, 0 = none, -EPROTO = the ring breaks the rules; the device must be marked broken then. */
+/* At activation: are size, alignment and place of the three parts right? -EPROTO. */
+int virtq_judge(const struct virtq *q);
+/* Takes the next request: 1, 0 = none (and the guest has been told to kick for the next one), -EPROTO = the ring breaks
+   the rules; the device must be marked broken then. */
 int virtq_pop(struct virtq *q, struct chain *c);
+/* Puts the request that was popped last back, untouched. */
+void virtq_unpop(struct virtq *q);
 void virtq_push(struct virtq *q, uint16_t head, uint32_t written);
 /* Does the guest want an interrupt for what was pushed since the last one? */
 int virtq_wants_irq(struct virtq *q);
-void virtq_kicks(struct virtq *q, int wanted);
+
+/* [from, from + len) of what may be read or written, wherever the guest cut it (2.7.4). -EFAULT when there is less. */
+int chain_get(const struct chain *c, uint64_t from, void *out, uint64_t len);
+int chain_put(const struct chain *c, uint64_t from, const void *in, uint64_t len);
+/* The pieces of iov that are [from, from + len); out has room for n. Returns how many. */
+uint32_t iov_slice(const struct iovec *iov, uint32_t n, uint64_t from, uint64_t len,
+                   struct iovec *out);
 
 struct virtio;
 
@@ -63,17 +74,18 @@ struct virtio_ops {
     uint32_t n_queues;
     uint16_t queue_max;
     uint32_t config_len;
-    uint64_t (*features)(
-        void *self); /* beside VERSION_1, EVENT_IDX and INDIRECT_DESC, which the transport adds */
+    /* beside VERSION_1, EVENT_IDX and INDIRECT_DESC, which the transport adds */
+    uint64_t (*features)(void *self);
     void (*config_read)(void *self, uint32_t offset, void *out, unsigned len);
     void (*config_write)(void *self, uint32_t offset, const void *in,
                          unsigned len); /* may be NULL */
-    int (*activate)(void *self);        /* queues are valid; features are v->driver_features */
-    void (*reset)(void *self);
+    /* All but features, config_read and kick may be NULL. [offset, offset + len) is inside of config_len. */
+    int (*activate)(void *self); /* queues are valid; features are v->driver_features */
+    void (*reset)(void *self);   /* the rings and the guest's buffers are not touched after it */
     void (*kick)(void *self, uint32_t queue);
     int (*drain)(void *self); /* before a save: nothing is in flight when it returns */
     void (*save)(void *self, struct state_out *o);
-    int (*load)(void *self, struct state_in *i);
+    void (*load)(void *self, struct state_in *i); /* after activate(); marks i as bad itself */
     void (*resumed)(void *self); /* after a load, when processors are about to run */
 };
 
@@ -88,7 +100,8 @@ struct virtio {
     uint32_t features_sel, driver_features_sel, queue_sel;
     uint64_t driver_features;
     int active, broken;
-    char why[120]; /* of broken */
+    int kick_bound; /* kicks come through kick_fd, on the VMM thread */
+    char why[120];  /* of broken */
     struct virtq q[VIRTIO_QUEUES_MAX];
 };
 
@@ -109,7 +122,11 @@ void virtio_irq_queue(struct virtio *v, uint32_t queue); /* if the guest wants i
 void virtio_irq_config(struct virtio *v);
 /* The guest has broken the rules: NEEDS_RESET is set, nothing more is served until it resets the device. */
 void virtio_broken(struct virtio *v, const char *why);
+/* Snapshot: drain all, save all. A new machine: load each (once, before anything else reached it; -EINVAL), then
+   resume each. After a save that is not the end, resume each, too. */
+int virtio_drain(struct virtio *v);
 void virtio_save(struct virtio *v, struct state_out *o);
 int virtio_load(struct virtio *v, struct state_in *i);
+void virtio_resume(struct virtio *v);
 
 #endif
