@@ -108,6 +108,13 @@ void *ram_at(const struct ram *r, uint64_t gpa, uint64_t len)
     return r->base + r->low + gpa;
 }
 
+uint64_t ram_gpa(const struct ram *r, const void *p)
+{
+    uint64_t at = (uint64_t)((const uint8_t *)p - r->base);
+
+    return at < r->low ? at : RAM_HIGH + (at - r->low);
+}
+
 int ram_read(const struct ram *r, uint64_t gpa, void *out, uint64_t len)
 {
     const void *p = ram_at(r, gpa, len);

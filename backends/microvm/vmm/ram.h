@@ -28,6 +28,8 @@ void ram_unmap(struct ram *r);
 int ram_detach(struct ram *r);
 /* Where [gpa, gpa + len) is, or NULL when any byte of it is no RAM, or it crosses from low to high. */
 void *ram_at(const struct ram *r, uint64_t gpa, uint64_t len);
+/* The guest-physical address of what ram_at() has returned. */
+uint64_t ram_gpa(const struct ram *r, const void *p);
 /* Copies; -EFAULT as above. */
 int ram_read(const struct ram *r, uint64_t gpa, void *out, uint64_t len);
 int ram_write(const struct ram *r, uint64_t gpa, const void *in, uint64_t len);

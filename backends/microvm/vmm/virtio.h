@@ -27,7 +27,7 @@
 #define VIRTIO_MMIO_BASE 0xc0001000ull /* device n at + n * 0x1000 */
 #define VIRTIO_MMIO_SIZE 0x1000ull
 #define VIRTIO_GSI_BASE 5u /* device n has GSI 5 + n; edge */
-#define VIRTIO_QUEUES_MAX 3u
+#define VIRTIO_QUEUES_MAX 5u
 #define VIRTIO_QUEUE_MAX 256u
 
 struct virtq {
