@@ -15,12 +15,14 @@
  */
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "vm.h"
 #include "vm_manifest.h"
 
 #define SECTOR 512u
 #define KERNEL_REST 4096u
+#define ROOM_LEAST (64u << 10) /* with less than this, room is what is missing */
 
 struct taking {
     struct vm *f;
@@ -122,10 +124,20 @@ static int ram_take(struct taking *t, int was_private, struct cella_error *err)
     return r;
 }
 
+/* An engine that could not write says so, but seldom why. */
+static int full(int fd)
+{
+    struct statvfs fs;
+
+    return fstatvfs(fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < ROOM_LEAST;
+}
+
 static int paused(struct taking *t, int was_private, struct cella_error *err)
 {
     int r = t->f->engine->ops->save(t->f->engine, t->state, err);
 
+    if (r < 0 && full(t->state))
+        r = copy_failed("state", -ENOSPC, err);
     if (r == 0)
         r = ram_take(t, was_private, err);
     if (r == 0)

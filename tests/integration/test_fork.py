@@ -5,9 +5,11 @@
 One family is forked for all: a parent in which a witness runs, and its children. The witness is older than the
 copies, so what it notes in a child is what a program of the parent would see there.
 """
+import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -329,6 +331,83 @@ def test_a_secret_of_the_parent_is_absent_in_a_copy_unless_its_policy_grants_it(
         cella("rm", "--force", copy).ok()
     finally:
         cella("snapshot", "rm", f"{parent}-s")
+
+
+@contextlib.contextmanager
+def small_store(cella):
+    """The place of snapshots as a file system of its own; gives a call that sets its size, and its path."""
+    store = cella.state / "snapshots"
+    store.mkdir(mode=0o700, exist_ok=True)
+    mount = lambda *words: subprocess.run(["mount", *map(str, words)], check=True)
+    mount("-t", "tmpfs", "-o", "size=2G,mode=700", "small", store)
+    try:
+        yield (lambda size: mount("-o", f"remount,size={size}", store)), store
+    finally:
+        subprocess.run(["umount", store], check=True)
+
+
+COUNTER = """import os, time
+kept, n = bytearray(os.urandom(16 << 20)), 0
+open('/root/filled', 'wb').write(os.urandom(12 << 20))
+while True:
+    n += 1
+    with open('/tmp/count.new', 'w') as f: f.write(str(n))
+    os.rename('/tmp/count.new', '/tmp/count')
+    time.sleep(0.02)"""
+
+
+@contextlib.contextmanager
+def counting(cella):
+    """A cell that counts, and how far it has come."""
+    count = lambda cell: int(cella("exec", cell, "--", "cat", "/tmp/count").ok().text or 0)
+    with cella.cell("--memory", "128M") as cell:
+        counter = cella.spawn("exec", cell, "--", "python3", "-c", COUNTER)
+        wait_until(lambda: cella("exec", cell, "--", "test", "-s", "/tmp/count").status == 0, 60)
+        try:
+            yield cell, count
+        finally:
+            counter.kill()
+            counter.communicate()
+
+
+def test_no_room_in_the_middle_of_a_snapshot(cella):
+    """Wherever it ends: the source runs on and answers, nothing of the half is kept, and with room it works.
+
+    What is written first depends on whether there was a snapshot before: then the memory below is nobody's any more."""
+    with small_store(cella) as (resize, store):
+        def fails(cell, count, room, place, *words):
+            resize(room)
+            before = count(cell)
+            cella(words[0] if words else "snapshot", cell, *words[1:], timeout=120).one_line(125, place)
+            assert os.listdir(store) == [".lock"] and os.statvfs(store).f_bfree == os.statvfs(store).f_blocks
+            assert cella("snapshot", "ls", "--json").ok().json() == []
+            wait_until(lambda: count(cell) > before, 20, "the source's own work")
+            failed = [e for e in cella.events(cell) if e["kind"] == "cell.snapshot"][-1]
+            assert failed["verdict"] == "failed" and re.search(place, failed["message"])
+
+        def works(cell, count):
+            resize("2G")
+            machine = cella("snapshot", cell, "room", "--json", timeout=120).ok().json()["id"]
+            sizes = {f.name: f.stat().st_blocks * 512 for f in (store / machine / "machine").iterdir()}
+            cella("snapshot", "verify", "room", timeout=120).ok()
+            copy = cella("restore", "room", "--name", f"{cell}-r", timeout=240).ok().text.strip()
+            before = count(copy)
+            wait_until(lambda: count(copy) > before, 20, "the copy's work")
+            cella("rm", "--force", copy).ok()
+            cella("snapshot", "rm", "room").ok()
+            return sizes["state"], sizes["ram"], sum(n for name, n in sizes.items() if name.startswith("disk."))
+
+        with counting(cella) as (cell, count):
+            state, ram, disk = works(cell, count)
+            assert min(state, ram, disk) > 1 << 16
+            fails(cell, count, ram // 2, "memory: No space left", "fork", "-n", "2", "--name", f"{cell}-k")
+            assert f"{cell}-k-1" not in cella.ps()
+            fails(cell, count, ram + state // 2, "state: No space left")
+        with counting(cella) as (cell, count):
+            fails(cell, count, state // 2, "state: No space left")
+            fails(cell, count, state + disk // 2, "disk: No space left")
+            fails(cell, count, ram // 2, "memory: No space left")
+            works(cell, count)
 
 
 def machines():

@@ -323,20 +323,40 @@ static void test_paused(void **state)
 
 /* ------------------------------------------------------------------- what goes wrong */
 
-static void test_no_space(void **state)
+static void no_space(struct machine *m, const char *size, const char *words)
 {
     char dir[120];
 
-    (void)state;
     snprintf(dir, sizeof(dir), "%s.small", where);
     mkdir(dir, 0700);
-    assert_int_equal(mount("tmpfs", dir, "tmpfs", 0, "size=20m"), 0);
-    assert_int_equal(take(&source, dir), -ENOSPC);
-    assert_non_null(strstr(source.eb.text, "nothing of it was kept, the cell goes on"));
+    assert_int_equal(mount("tmpfs", dir, "tmpfs", 0, size), 0);
+    assert_int_equal(take(m, dir), -ENOSPC);
+    if (!strstr(m->eb.text, words))
+        print_error("%s\n", m->eb.text);
+    assert_non_null(strstr(m->eb.text, words));
+    assert_non_null(strstr(m->eb.text, "nothing of it was kept, the cell goes on"));
     assert_int_equal(entries(dir), 0);
-    assert_int_equal(machine_ask(&source, 0, "ping"), 1);
+    assert_int_equal(machine_ask_ms(m, 0, 10000, "ping"), 1);
     umount(dir);
     rmdir(dir);
+}
+
+/* The memory of a machine that was never saved is copied last. */
+static void test_no_space_in_the_pause(void **state)
+{
+    struct machine m;
+
+    (void)state;
+    machine_init(&m);
+    runs(&m, machine_boot(&m));
+    no_space(&m, "size=16k", "state");
+    machine_fini(&m);
+}
+
+static void test_no_space(void **state)
+{
+    (void)state;
+    no_space(&source, "size=20m", "memory");
 }
 
 static void refused(const char *dir, int code, const char *words)
@@ -489,11 +509,17 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_source_goes_on), cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_copy_of_copy),   cmocka_unit_test(test_again),
-        cmocka_unit_test(test_fork),           cmocka_unit_test(test_paused),
-        cmocka_unit_test(test_no_space),       cmocka_unit_test(test_edited),
-        cmocka_unit_test(test_unfit),          cmocka_unit_test(test_after_the_end),
+        cmocka_unit_test(test_no_space_in_the_pause),
+        cmocka_unit_test(test_source_goes_on),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_copy_of_copy),
+        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_paused),
+        cmocka_unit_test(test_no_space),
+        cmocka_unit_test(test_edited),
+        cmocka_unit_test(test_unfit),
+        cmocka_unit_test(test_after_the_end),
     };
     int r = machine_possible();
 
