@@ -67,6 +67,8 @@ enum vmm_op {
 };
 
 #define VMM_MESSAGE_MAX 2048u
+/* Raised when the layout of a state changes; snapshots name it. */
+#define VMM_STATE_VERSION 1u
 
 struct vmm_request {
     uint32_t op;
