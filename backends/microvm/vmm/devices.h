@@ -26,8 +26,13 @@ void net_limit(struct net *n, uint64_t rx_bps, uint64_t tx_bps);
 struct virtio *net_virtio(struct net *n);
 void net_free(struct net *n);
 
-/* The multiplexer: a client of the unix socket says "CONNECT <port>\n" and gets "OK <port>\n" when the guest
-   has accepted; then bytes. The guest connects to nobody: RST. */
+/* The multiplexer: a client of the unix socket says in its first line where to.
+     "CONNECT <port>\n"  gets "OK <port>\n" when the guest has accepted, then bytes; the end, when it has not, or when
+                         there is no driver
+     "PORT <port>\n"     gets no answer. It is held and tried (from 2 ms, at most every 20 ms) until the guest's listener
+                         accepts, before there is a driver and across a transport reset, too. What the client
+                         sends meanwhile stays in the socket. Then it is like the other
+   The guest connects to nobody: RST. */
 struct vsock;
 struct vsock *vsock_new(const struct virtio_bind *bind, uint32_t number, int borrow_listen_fd);
 struct virtio *vsock_virtio(struct vsock *v);

@@ -56,6 +56,10 @@ static int others(struct machine *m, const struct virtio_bind *bind, struct why 
     m->dev.balloon = balloon_new(bind, DEV_BALLOON, m->config.ram_bytes);
     if (!m->dev.balloon)
         return why(w, -errno, "balloon: %s", strerror(errno));
+    m->dev.vsock = vsock_new(bind, DEV_VSOCK, VMM_FD_VSOCK);
+    if (!m->dev.vsock)
+        return why(w, -errno, "vsock: %s", strerror(errno));
+    m->dev.v[DEV_VSOCK] = vsock_virtio(m->dev.vsock);
     m->dev.v[DEV_RNG] = rng_virtio(m->dev.rng);
     m->dev.v[DEV_BALLOON] = balloon_virtio(m->dev.balloon);
     return 0;

@@ -58,8 +58,9 @@ int virtq_judge(const struct virtq *q)
     return 0;
 }
 
-/* How many requests wait; 0 only after the guest knows where its next kick is wanted (2.7.10). */
-static int waiting(struct virtq *q)
+/* How many requests wait; 0, and with `always` any number, only after the guest knows that a kick for the next one is
+   wanted (2.7.10). */
+static int waiting(struct virtq *q, int always)
 {
     uint16_t *idx = word(q, q->avail, 2), *event = word(q, q->used, used_bytes(q) - 2);
     uint16_t n;
@@ -67,12 +68,17 @@ static int waiting(struct virtq *q)
     if (!idx || !event)
         return -EPROTO;
     n = (uint16_t)(__atomic_load_n(idx, __ATOMIC_ACQUIRE) - q->next_avail);
-    if (n == 0 && q->event_idx) {
-        __atomic_store_n(event, q->next_avail, __ATOMIC_RELAXED);
+    if (q->event_idx && (n == 0 || always)) {
+        __atomic_store_n(event, (uint16_t)(q->next_avail + n), __ATOMIC_RELAXED);
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         n = (uint16_t)(__atomic_load_n(idx, __ATOMIC_ACQUIRE) - q->next_avail);
     }
     return n > q->size ? -EPROTO : n;
+}
+
+int virtq_waiting(struct virtq *q)
+{
+    return q->ready ? waiting(q, 1) : 0;
 }
 
 static int take_piece(const struct virtq *q, const struct desc *d, struct chain *c)
@@ -137,7 +143,7 @@ int virtq_pop(struct virtq *q, struct chain *c)
 
     if (!q->ready)
         return 0;
-    r = waiting(q);
+    r = waiting(q, 0);
     if (r <= 0)
         return r;
     slot = word(q, q->avail, 4 + 2ull * (q->next_avail & (q->size - 1u)));

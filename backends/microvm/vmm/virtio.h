@@ -55,6 +55,8 @@ int virtq_judge(const struct virtq *q);
 int virtq_pop(struct virtq *q, struct chain *c);
 /* Puts the request that was popped last back, untouched. */
 void virtq_unpop(struct virtq *q);
+/* How many requests wait; a kick for the next one that comes is wanted in any case. -EPROTO as above. */
+int virtq_waiting(struct virtq *q);
 void virtq_push(struct virtq *q, uint16_t head, uint32_t written);
 /* Does the guest want an interrupt for what was pushed since the last one? */
 int virtq_wants_irq(struct virtq *q);
