@@ -64,13 +64,16 @@ size_t out_pending(void);
 void out_flush(void);  /* ends the process when the host is gone */
 void in_read(void);    /* reads and hands every whole frame to on_frame() */
 void proto_trim(void); /* gives buffers back; nothing is open */
-/* A port of a machine (a character device) outlives its host's end: while nobody is there it is
-   waited for, and looked at every LINK_AWAY_MS. Anything else ends with its peer. */
+/* A port of a machine outlives its host's end. A serial one (a character device) is looked at every
+   LINK_AWAY_MS while nobody is there; of a socket one the next connection is handed to link_take().
+   Anything else ends with its peer. */
 #define LINK_AWAY_MS 20
 void link_init(void);
 int link_fd(void); /* to poll for; -1 = nobody is there */
 void link_look(void);
 int link_is_port(void);
+int link_is_looked_at(void);
+void link_take(int own_fd); /* this connection is the link now */
 /* What waits for the host is dropped; the next bytes are the nonce. */
 void out_anew(const uint8_t nonce[16]);
 /* And what came of a request that is not whole, or was not read yet. */

@@ -29,7 +29,7 @@
 
 #define OUT_STOP (256u * 1024u) /* no request is read while this much waits for the host */
 #define TERM_DEFAULT_MS 5000
-#define CONTROL_FD 4 /* of init, beside a port: the nonce of a new link */
+#define CONTROL_FD 4 /* of init, beside a port: a new link, and its nonce */
 #define POLL_MAX (3 + 4 * CELLA_STREAMS_MAX)
 
 enum {
@@ -143,16 +143,35 @@ static void hello(void)
 }
 
 /* This machine is a copy of one that spoke with another host, or with this one before. */
-static void link_anew(void)
+static void link_anew(const uint8_t nonce[16])
 {
-    uint8_t nonce[16];
-
-    if (recv(CONTROL_FD, nonce, sizeof(nonce), MSG_DONTWAIT) != (ssize_t)sizeof(nonce))
-        return;
     streams_orphan();
     in_anew();
     out_anew(nonce);
     hello();
+}
+
+/* From init: 16 bytes are the nonce of a new link, one byte with a descriptor is that link. */
+static void control_read(void)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } c;
+    uint8_t nonce[16];
+    struct iovec iov = {nonce, sizeof(nonce)};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.room};
+    ssize_t n;
+    int fd;
+
+    m.msg_controllen = sizeof(c.room);
+    n = recvmsg(CONTROL_FD, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n == 1 && m.msg_controllen >= sizeof(c.head) && c.head.cmsg_type == SCM_RIGHTS) {
+        memcpy(&fd, CMSG_DATA(&c.head), sizeof(fd));
+        link_take(fd);
+    } else if (n == (ssize_t)sizeof(nonce)) {
+        link_anew(nonce);
+    }
 }
 
 /* ---- the end ---- */
@@ -248,16 +267,16 @@ static _Noreturn void serve(int sigfd)
         set[1] = (struct pollfd){sigfd, POLLIN, 0};
         set[2] = (struct pollfd){link_is_port() ? CONTROL_FD : -1, POLLIN, 0};
         due = due < other ? due : other;
-        if (link_fd() < 0 && due > now_ns() + LINK_AWAY_MS * 1000000ull)
+        if (link_is_looked_at() && due > now_ns() + LINK_AWAY_MS * 1000000ull)
             due = now_ns() + LINK_AWAY_MS * 1000000ull;
         if (poll(set, 3 + streams_poll(set, 3), wait_ms(due)) < 0 && errno != EINTR)
             leave(125);
         if (set[1].revents)
             on_signals(sigfd);
         if (set[2].revents)
-            link_anew();
+            control_read();
         link_look();
-        if (set[0].revents & (POLLIN | POLLHUP | POLLERR))
+        if (set[0].revents & (POLLIN | POLLHUP | POLLERR) && !set[2].revents)
             in_read();
         streams_act(set);
         out_flush();

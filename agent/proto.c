@@ -10,7 +10,9 @@
  * reading of requests stops at OUT_STOP (main.c). Nothing blocks. Threads: one.
  */
 #include <stdlib.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "agent.h"
@@ -22,7 +24,8 @@ static uint8_t in_buf[IN_CAP + 4096]
 static size_t in_len;
 static uint8_t *out;
 static size_t out_off, out_len, out_cap;
-static int is_port, away;
+static enum { STREAM, SERIAL_PORT, SOCKET_PORT } kind;
+static int away;
 
 static void le16(uint8_t *p, uint16_t v)
 {
@@ -210,13 +213,17 @@ size_t out_pending(void)
 
 void out_flush(void)
 {
-    while (out_len) {
+    while (out_len && !(away && kind == SOCKET_PORT)) {
         ssize_t n = write(LINK_FD, out + out_off, out_len);
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && (errno == EAGAIN || is_port))
+        if (n < 0 && (errno == EAGAIN || kind == SERIAL_PORT))
             return;
+        if (n < 0 && kind == SOCKET_PORT) {
+            away = 1;
+            return;
+        }
         if (n < 0)
             leave(0);
         out_off += (size_t)n;
@@ -252,7 +259,7 @@ void in_read(void)
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0 && is_port) {
+    if (n <= 0 && kind != STREAM) {
         away = 1;
         return;
     }
@@ -266,14 +273,38 @@ void in_read(void)
 
 void link_init(void)
 {
+    int family = AF_UNSPEC;
+    socklen_t len = sizeof(family);
     struct stat st;
 
-    is_port = fstat(LINK_FD, &st) == 0 && S_ISCHR(st.st_mode);
+    if (fstat(LINK_FD, &st) == 0 && S_ISCHR(st.st_mode)) {
+        kind = SERIAL_PORT;
+    } else if (getsockopt(LINK_FD, SOL_SOCKET, SO_DOMAIN, &family, &len) == 0 &&
+               family == AF_VSOCK) {
+        kind = SOCKET_PORT;
+        away = 1; /* nobody is connected to what a process starts with */
+    }
 }
 
 int link_is_port(void)
 {
-    return is_port;
+    return kind != STREAM;
+}
+
+int link_is_looked_at(void)
+{
+    return kind == SERIAL_PORT && away;
+}
+
+/* What came of a frame that is not whole went with the link before. */
+void link_take(int own_fd)
+{
+    if (dup3(own_fd, LINK_FD, O_CLOEXEC) < 0)
+        leave(125);
+    close(own_fd);
+    fcntl(LINK_FD, F_SETFL, O_RDWR | O_NONBLOCK);
+    in_len = 0;
+    away = 0;
 }
 
 int link_fd(void)
@@ -285,7 +316,7 @@ void link_look(void)
 {
     struct pollfd p = {LINK_FD, POLLIN, 0};
 
-    if (away && poll(&p, 1, 0) >= 0 && !(p.revents & (POLLHUP | POLLERR)))
+    if (link_is_looked_at() && poll(&p, 1, 0) >= 0 && !(p.revents & (POLLHUP | POLLERR)))
         away = 0;
 }
 
@@ -303,6 +334,8 @@ void in_anew(void)
     while (read(LINK_FD, in_buf, IN_CAP) > 0)
         ;
     in_len = 0;
+    if (kind == SOCKET_PORT)
+        away = 1; /* a socket of the former life: what is said now is for the next */
 }
 
 void proto_trim(void)

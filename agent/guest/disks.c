@@ -90,11 +90,20 @@ static void module_load(const char *name)
 static const struct {
     const char *name;
     enum modules when;
-} late[] = {{"netfs.ko", MODULES_SHARES},        {"9pnet.ko", MODULES_SHARES},
-            {"9pnet_virtio.ko", MODULES_SHARES}, {"9p.ko", MODULES_SHARES},
-            {"inet_diag.ko", MODULES_COPY},      {"tcp_diag.ko", MODULES_COPY},
-            {"udp_diag.ko", MODULES_COPY},       {"virtio-rng.ko", MODULES_IDLE},
-            {"virtio_balloon.ko", MODULES_IDLE}, {"virtio_mem.ko", MODULES_IDLE}};
+} late[] = {{"virtio_console.ko", MODULES_PORTS},
+            {"vsock.ko", MODULES_VSOCK},
+            {"vmw_vsock_virtio_transport_common.ko", MODULES_VSOCK},
+            {"vmw_vsock_virtio_transport.ko", MODULES_VSOCK},
+            {"netfs.ko", MODULES_SHARES},
+            {"9pnet.ko", MODULES_SHARES},
+            {"9pnet_virtio.ko", MODULES_SHARES},
+            {"9p.ko", MODULES_SHARES},
+            {"inet_diag.ko", MODULES_COPY},
+            {"tcp_diag.ko", MODULES_COPY},
+            {"udp_diag.ko", MODULES_COPY},
+            {"virtio-rng.ko", MODULES_IDLE},
+            {"virtio_balloon.ko", MODULES_IDLE},
+            {"virtio_mem.ko", MODULES_IDLE}};
 
 static enum modules group_of(const char *name)
 {
@@ -163,6 +172,21 @@ static int find_by(const char *dir, const char *attribute, const char *value, ch
     if (d)
         closedir(d);
     return found ? 0 : -ENOENT;
+}
+
+#define VIRTIO_DEVICES "/sys/bus/virtio/devices"
+
+int virtio_has(unsigned number)
+{
+    static const char digits[] = "0123456789abcdef";
+    char text[8] = "0x0000", name[64];
+    int i;
+
+    text[4] = digits[number >> 4 & 15];
+    text[5] = digits[number & 15];
+    for (i = 0; access(VIRTIO_DEVICES "/virtio0", F_OK) < 0 && i < DEVICE_TRIES; i++)
+        nap();
+    return find_by(VIRTIO_DEVICES, "/device", text, name) == 0;
 }
 
 /* Drivers find devices in their own time. */

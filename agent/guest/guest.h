@@ -12,6 +12,7 @@
  * confine.c   what the agent and all below it may not do
  * group.c     the control group: freeze, limits, figures
  * identity.c  clock, entropy, names, files of /run/cella
+ * vsock.c     the two ports where the machine has a socket device
  * net.c       the one interface, and the end of connections of a former address
  */
 #ifndef CELLA_GUEST_INIT_H
@@ -88,10 +89,26 @@ char *num_text(uint64_t v, char buf[24]);
 /* ---- disks.c ---- */
 void system_mounts(void);
 /* Each group once, in the order of the list. */
-enum modules { MODULES_START, MODULES_SHARES, MODULES_COPY, MODULES_IDLE };
+enum modules {
+    MODULES_START,
+    MODULES_PORTS, /* serial ports, or */
+    MODULES_VSOCK, /* sockets: what the machine has of the two */
+    MODULES_SHARES,
+    MODULES_COPY,
+    MODULES_IDLE
+};
 void modules_load(enum modules when);
 int port_open(const char *name);
+/* Waits for the machine's devices. 1 = there is one of this number of the virtio specification. */
+int virtio_has(unsigned number);
 int root_mount(void);
+
+/* ---- vsock.c ---- */
+int vsock_socket(void); /* connected to nobody; stands for a link until there is one */
+int vsock_listen(uint32_t port);
+int vsock_accept(int listener); /* -1: nobody, or not the host */
+/* Gives the agent its link. */
+int vsock_pass(int control, int fd);
 
 /* ---- cell.c ---- */
 /* Starts the agent; *ret_control: the socket on which it gets the nonce of a new link. pid or -errno. */

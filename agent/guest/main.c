@@ -16,6 +16,7 @@
 #include <sys/reboot.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <linux/virtio_ids.h>
 #include <sys/wait.h>
 
 #include "guest.h"
@@ -24,6 +25,7 @@
 
 static char words[400];
 static int agent_fd = -1, control_fd = -1;
+static int listeners[2] = {-1, -1}; /* of the agent's port and of ours; -1 = serial ports */
 static pid_t agent_pid;
 
 int blame(int err, const char *what, const char *detail)
@@ -100,7 +102,7 @@ static int op_boot(uint8_t *payload, size_t len, struct fields *out)
         r = group_make(&b);
     if (r < 0)
         return r;
-    port = port_open("cella.agent");
+    port = listeners[0] < 0 ? port_open("cella.agent") : vsock_socket();
     if (port < 0)
         return port;
     r = cell_start(&b, agent_fd, port, &control_fd);
@@ -337,14 +339,40 @@ static void reap(int sigfd)
             power_off(); /* the cell has ended */
 }
 
+/* The host is at a port: its connection is the link from now on. */
+static void port_taken(int agent)
+{
+    int fd = vsock_accept(listeners[!agent]);
+
+    if (fd < 0)
+        return;
+    if (!agent) {
+        link_take(fd);
+        return;
+    }
+    if (vsock_pass(control_fd, fd) < 0)
+        say("cannot give the agent its link", NULL);
+    close(fd);
+}
+
+static int patience(int idle)
+{
+    if (link_fd() < 0 && listeners[1] < 0)
+        return LINK_AWAY_MS;
+    return agent_pid && !idle ? IDLE_MS : -1;
+}
+
 static _Noreturn void serve(int sigfd)
 {
     int idle = 0, n;
 
     for (;;) {
-        struct pollfd set[2] = {{link_fd(), 0, 0}, {sigfd, POLLIN, 0}};
+        struct pollfd set[4] = {{link_fd(), 0, 0},
+                                {sigfd, POLLIN, 0},
+                                {listeners[1], POLLIN, 0},
+                                {agent_pid ? listeners[0] : -1, POLLIN, 0}};
         set[0].events = (short)(POLLIN | (out_pending() ? POLLOUT : 0));
-        n = poll(set, 2, link_fd() < 0 ? LINK_AWAY_MS : agent_pid && !idle ? IDLE_MS : -1);
+        n = poll(set, ARRAY_LEN(set), patience(idle));
         if (n < 0 && errno != EINTR)
             leave(125);
         if (n == 0 && agent_pid && !idle) {
@@ -353,11 +381,28 @@ static _Noreturn void serve(int sigfd)
         }
         if (set[1].revents)
             reap(sigfd);
+        if (set[2].revents)
+            port_taken(0);
+        if (set[3].revents)
+            port_taken(1);
         link_look();
-        if (set[0].revents & (POLLIN | POLLHUP | POLLERR))
+        if (set[0].revents & (POLLIN | POLLHUP | POLLERR) && !set[2].revents)
             in_read();
         out_flush();
     }
+}
+
+/* Serial ports, or sockets. */
+static int ports_find(void)
+{
+    if (!virtio_has(VIRTIO_ID_VSOCK)) {
+        modules_load(MODULES_PORTS);
+        return port_open("cella.guest");
+    }
+    modules_load(MODULES_VSOCK);
+    listeners[0] = vsock_listen(CELLA_GUEST_VSOCK_AGENT);
+    listeners[1] = listeners[0] < 0 ? listeners[0] : vsock_listen(CELLA_GUEST_VSOCK_GUEST);
+    return listeners[1] < 0 ? listeners[1] : vsock_socket();
 }
 
 int main(void)
@@ -375,7 +420,7 @@ int main(void)
     modules_load(MODULES_START);
     start_or_die(agent_fd = agent_take());
     start_or_die(state_make());
-    start_or_die(port = port_open("cella.guest"));
+    start_or_die(port = ports_find());
     agent_fd = fcntl(agent_fd, F_DUPFD_CLOEXEC, 16);
     if (port != LINK_FD && dup3(port, LINK_FD, O_CLOEXEC) < 0)
         start_or_die(blame(errno, "descriptors", NULL));

@@ -51,13 +51,27 @@ static void fdset(struct args *a, int fd)
     opt(a, "add-fd", "fd=%d,set=%d", fd, fd);
 }
 
+/* On virtio-mmio devices are told apart by their numbers, which QEMU gives from the highest: the order is the
+   same in a copy. */
+static const char *const boards[] = {
+    [BOARD_Q35] = "q35,memory-backend=ram,vmport=off,smm=off,hpet=off,usb=off",
+    [BOARD_MICROVM] = "microvm,memory-backend=ram,acpi=on,rtc=off,pic=off,pit=off,isa-serial=on,"
+                      "x-option-roms=off,auto-kernel-cmdline=off",
+};
+
+/* The devices of virtio have the same names on both boards but for their bus. */
+static const char *bus(const struct guest *m)
+{
+    return m->board == BOARD_Q35 ? "pci" : "device";
+}
+
 static void machine(struct args *a, const struct guest *m)
 {
     unsigned long long kib = m->ram_bytes >> 10;
 
     add(a, "%s", m->program);
     opt(a, "name", "%s", m->name);
-    opt(a, "machine", "q35,memory-backend=ram,vmport=off,smm=off,hpet=off,usb=off");
+    opt(a, "machine", "%s", boards[m->board]);
     if (m->kvm)
         opt(a, "accel", "kvm");
     else /* two threads are two emulated processors that see each other's stores too late */
@@ -79,14 +93,14 @@ static void machine(struct args *a, const struct guest *m)
         opt(a, "incoming", "defer");
 }
 
-static void channels(struct args *a)
+static void channels(struct args *a, const struct guest *m)
 {
     opt(a, "chardev", "socket,id=qmp,fd=%d", QEMU_FD_QMP);
     opt(a, "mon", "chardev=qmp,mode=control");
     fdset(a, QEMU_FD_CONSOLE); /* a pipe: a socket is full after 280 single bytes */
     opt(a, "chardev", "file,id=console,append=on,path=/dev/fdset/%d", QEMU_FD_CONSOLE);
     opt(a, "serial", "chardev:console");
-    opt(a, "device", "virtio-serial-pci,id=ports,max_ports=4");
+    opt(a, "device", "virtio-serial-%s,id=ports,max_ports=4", bus(m));
     opt(a, "chardev", "socket,id=agent,fd=%d,server=on,wait=off", QEMU_FD_AGENT);
     opt(a, "device", "virtserialport,bus=ports.0,nr=1,chardev=agent,name=cella.agent");
     opt(a, "chardev", "socket,id=guest,fd=%d,server=on,wait=off", QEMU_FD_GUEST);
@@ -117,7 +131,7 @@ static void disks(struct args *a, const struct guest *m)
     opt(a, "blockdev", "driver=file,node-name=rootfile,filename=/dev/fdset/%d,read-only=on",
         QEMU_FD_ROOT);
     opt(a, "blockdev", "driver=raw,node-name=root,file=rootfile,read-only=on");
-    opt(a, "device", "virtio-blk-pci,drive=root,serial=cella-root,id=blk-root");
+    opt(a, "device", "virtio-blk-%s,drive=root,serial=cella-root,id=blk-root", bus(m));
     for (i = 0; i < m->n_layers; i++)
         layer(a, m, i);
     /* always there: a limit that comes later needs it */
@@ -125,7 +139,7 @@ static void disks(struct args *a, const struct guest *m)
         (unsigned long long)m->read_bps, (unsigned long long)m->write_bps);
     opt(a, "blockdev", "driver=throttle,node-name=rw,throttle-group=io,file=layer%u,discard=unmap",
         m->n_layers - 1);
-    opt(a, "device", "virtio-blk-pci,drive=rw,serial=cella-rw,id=blk-rw");
+    opt(a, "device", "virtio-blk-%s,drive=rw,serial=cella-rw,id=blk-rw", bus(m));
 }
 
 static void devices(struct args *a, const struct guest *m)
@@ -133,15 +147,16 @@ static void devices(struct args *a, const struct guest *m)
     uint32_t i;
 
     opt(a, "object", "rng-builtin,id=rng");
-    opt(a, "device", "virtio-rng-pci,rng=rng");
-    opt(a, "device", "virtio-balloon-pci,id=balloon,deflate-on-oom=on");
-    opt(a, "device", "vmgenid,guid=auto");
+    opt(a, "device", "virtio-rng-%s,rng=rng", bus(m));
+    opt(a, "device", "virtio-balloon-%s,id=balloon,deflate-on-oom=on", bus(m));
+    if (m->board == BOARD_Q35) /* the other has no such device: SETTLE alone reseeds the guest */
+        opt(a, "device", "vmgenid,guid=auto");
     if (m->mac) {
         opt(a, "netdev", "tap,id=net,fd=%d,vhost=off", QEMU_FD_TAP);
         opt(a, "device",
-            "virtio-net-pci,netdev=net,romfile=,guest_announce=off,mac=%02x:%02x:%02x:%02x:%02x:%"
-            "02x",
-            m->mac[0], m->mac[1], m->mac[2], m->mac[3], m->mac[4], m->mac[5]);
+            "virtio-net-%s,netdev=net%s,guest_announce=off,mac=%02x:%02x:%02x:%02x:%02x:%02x",
+            bus(m), m->board == BOARD_Q35 ? ",romfile=" : "", m->mac[0], m->mac[1], m->mac[2],
+            m->mac[3], m->mac[4], m->mac[5]);
     }
     for (i = 0; i < m->n_shares; i++) {
         uint32_t n = m->shares[i].number;
@@ -159,7 +174,7 @@ int qemu_args(const struct guest *m, char ***ret)
     if (!a)
         return -ENOMEM;
     machine(a, m);
-    channels(a);
+    channels(a, m);
     disks(a, m);
     devices(a, m);
     opt(a, "kernel", "/cella/kernel");

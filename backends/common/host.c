@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "host.h"
 
@@ -254,6 +255,24 @@ int host_qemu(const char *qemu, char *ret_version, size_t cap, struct cella_erro
 int host_kvm(char *why, size_t cap)
 {
     return kvm_flags(why, cap) && kvm_try(why, cap);
+}
+
+static uint64_t raw_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC_RAW, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+uint64_t host_tsc_khz(void)
+{
+    const struct timespec moment = {0, 20000000};
+    uint64_t ns = raw_ns(), ticks = __builtin_ia32_rdtsc();
+
+    nanosleep(&moment, NULL);
+    ns = raw_ns() - ns;
+    return (uint64_t)((double)(__builtin_ia32_rdtsc() - ticks) * 1e6 / (double)ns);
 }
 
 int host_cpu(char *out, size_t cap)

@@ -13,6 +13,8 @@
 int host_qemu(const char *qemu, char *ret_version, size_t cap, struct cella_error *err);
 /* Does KVM run guests here? 0 with the reason in `why`. */
 int host_kvm(char *why, size_t cap);
+/* How fast the time stamp counter counts, in kHz, measured for 20 ms. */
+uint64_t host_tsc_khz(void);
 /* One line that is the same on hosts whose processors look the same to a guest. */
 int host_cpu(char *out, size_t cap);
 /* A program of the host's own; NULL = not there. Static storage of the caller's list. */

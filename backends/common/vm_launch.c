@@ -160,6 +160,11 @@ static int processor(struct vm *f, const struct cella_spec *spec, struct cella_e
 {
     const char *cpu = option_str(spec->options, "cpu", "auto");
 
+    if (strcmp(cpu, "auto") && f->engine->ops->helper)
+        return cella_error_set(err, -ENOTSUP, STEP_SPEC,
+                               "option \"cpu\": %s knows no models: it shows the guest what of the "
+                               "host's processor a guest can use; leave the option out",
+                               f->engine->ops->name);
     if (!strcmp(cpu, "auto")) /* no virtualisation inside: it doubles what a guest can attack */
         cpu = f->kvm ? "host,migratable=on,-svm,-vmx" : "max,-svm,-la57";
     if (strlen(cpu) >= sizeof(f->cpu) || strspn(cpu, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS"
@@ -257,8 +262,17 @@ static void shares(struct vm *f, const struct cella_spec *spec, struct guest *m)
     f->n_shares = (int)m->n_shares;
 }
 
-/* Emulated, a mitigation costs a fifth of the time and hides nothing: there is no speculation. */
-static const char tuning_tcg[] = " mitigations=off no_timer_check";
+/* Emulated, a mitigation costs a fifth of the time and hides nothing: there is no speculation. The small board has no
+   timer to measure the processor's clock by, which is the host's: the guest is told. */
+static void tuning(const struct vm *f, char *out, size_t cap)
+{
+    out[0] = 0;
+    if (!f->kvm)
+        snprintf(out, cap, " mitigations=off no_timer_check");
+    if (!f->kvm && f->kind->board == BOARD_MICROVM)
+        snprintf(out, cap, " mitigations=off no_timer_check tsc=reliable tsc_early_khz=%llu",
+                 (unsigned long long)host_tsc_khz());
+}
 
 static int started(struct vm *f, const struct guest *g, const struct cella_spec *spec,
                    struct cella_error *err)
@@ -301,7 +315,7 @@ int launch_start(struct vm *f, const struct cella_spec *spec, int incoming, stru
     auto_free char *shim = NULL;
     auto_free struct guest *m = calloc(1, sizeof(*m));
     auto_close int root = open(spec->root, O_RDONLY | O_CLOEXEC);
-    char name[32], append[512];
+    char name[32], append[512], tuned[120];
     int r = 0;
 
     if (!m)
@@ -312,9 +326,10 @@ int launch_start(struct vm *f, const struct cella_spec *spec, int incoming, stru
         return r;
     if (root < 0)
         return cella_error_set(err, -errno, STEP_SPEC, "image %s: %s", spec->root, strerror(errno));
+    tuning(f, tuned, sizeof(tuned));
     snprintf(name, sizeof(name), "cella-%s", f->id);
     snprintf(append, sizeof(append), "console=ttyS0 quiet loglevel=4 panic=-1 cella=1%s%s%.200s",
-             f->kvm ? "" : tuning_tcg, *option_str(spec->options, "append", "") ? " " : "",
+             tuned, *option_str(spec->options, "append", "") ? " " : "",
              option_str(spec->options, "append", ""));
     *m = (struct guest){.program = f->program,
                         .shim = shim,
@@ -442,7 +457,7 @@ int launch_new(const struct vm_kind *kind, const struct cella_host *host,
         r = object(kind, host, spec, &f, err);
     if (r == 0)
         r = engine_choose(f, spec, err);
-    if (r == 0 && !f->engine->ops->shares)
+    if (r == 0 && (!f->engine->ops->shares || f->kind->board == BOARD_MICROVM))
         r = no_mounts(f, spec, err);
     if (r == 0)
         r = paths(f, spec, copy, err);

@@ -27,10 +27,12 @@ static const struct {
     const char *name;
     int needed;                                           /* without it no guest boots */
 } wanted[] = {{"crc32c_generic", 0}, {"crc32c_intel", 0}, /* asked for by name: no dependency */
-              {"virtio_pci", 1},     {"virtio_blk", 1},   {"virtio_console", 1}, {"erofs", 1},
-              {"ext4", 1},           {"overlay", 1},      {"virtio_net", 1},     {"virtio_rng", 0},
-              {"virtio_balloon", 0}, {"vmgenid", 0},      {"af_packet", 0},      {"inet_diag", 0},
-              {"tcp_diag", 0},       {"udp_diag", 0},     {"9pnet_virtio", 0},   {"9p", 0},
+              {"virtio_pci", 1},     {"virtio_mmio", 0},    {"vmw_vsock_virtio_transport", 0},
+              {"virtio_blk", 1},     {"virtio_console", 1}, {"erofs", 1},
+              {"ext4", 1},           {"overlay", 1},        {"virtio_net", 1},
+              {"virtio_rng", 0},     {"virtio_balloon", 0}, {"vmgenid", 0},
+              {"af_packet", 0},      {"inet_diag", 0},      {"tcp_diag", 0},
+              {"udp_diag", 0},       {"9pnet_virtio", 0},   {"9p", 0},
               {"virtiofs", 0}};
 
 /* ---- one version being made ---- */

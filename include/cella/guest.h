@@ -42,6 +42,10 @@ extern "C" {
 
 #define CELLA_GUEST_NONCE 16u
 
+/* Port numbers where the ports are sockets: the guest listens, the host connects. */
+#define CELLA_GUEST_VSOCK_AGENT 1024u
+#define CELLA_GUEST_VSOCK_GUEST 1025u
+
 /* Values of CELLA_TAG_OP on port 1. */
 enum cella_guest_op {
     /* Identity as in SETTLE, without NONCE; MOUNT* COVER* PIDS? MEMORY? READONLY? : mounts the
