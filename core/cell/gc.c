@@ -9,6 +9,7 @@
  */
 #include <stdarg.h>
 
+#include "images.h"
 #include "warden.h"
 
 struct gc {
@@ -174,7 +175,7 @@ int cell_gc(const struct config *c, int dry_run, void (*found)(void *ctx, const 
     r = snapshot_gc(c->state_dir, dry_run, found, ctx, err);
     if (r < 0)
         return r;
-    g.count += r;
+    g.count += r + image_gc_stale(c->state_dir, dry_run, found, ctx);
     if (g.failed)
         return fail(err, -EIO, "gc: %d steps failed; the first: %s", g.failed, g.first_error);
     return g.count;

@@ -21,19 +21,32 @@
 #include "mounts.h"
 #include "tree.h"
 
-/* ".build-" is made without the lock, for a build takes minutes; its maker holds it. */
-static void drop_stale_build(int dirfd_, const char *name)
-{
-    auto_close int fd = openat(dirfd_, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+struct stale {
+    const char *where; /* for messages */
+    int dry_run, n;
+    void (*found)(void *ctx, const char *what); /* may be NULL */
+    void *ctx;
+};
 
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-        remove_tree_at(dirfd_, name);
+/* What is made under the directory's lock, which the caller has, is nobody's then. ".build-" is made without it, for
+   it takes minutes; its maker holds that directory's own. */
+static int is_stale(int dirfd_, const char *name)
+{
+    auto_close int fd = -1;
+
+    if (!strncmp(name, ".tmp-", 5))
+        return 1;
+    if (strncmp(name, ".build-", 7))
+        return 0;
+    fd = openat(dirfd_, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
 }
 
-static void drop_stale(int dirfd_)
+static void drop_stale(int dirfd_, struct stale *s)
 {
     int fd = openat(dirfd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    char line[700];
     struct dirent *e;
 
     if (!d) {
@@ -41,12 +54,37 @@ static void drop_stale(int dirfd_)
             close(fd);
         return;
     }
-    while ((e = readdir(d)))
-        if (!strncmp(e->d_name, ".tmp-", 5))
+    while ((e = readdir(d))) {
+        if (!is_stale(dirfd_, e->d_name))
+            continue;
+        snprintf(line, sizeof(line), "%s/%s: what a killed command was making", s->where,
+                 e->d_name);
+        s->n++;
+        if (s->found)
+            s->found(s->ctx, line);
+        if (!s->dry_run)
             remove_tree_at(dirfd_, e->d_name);
-        else if (!strncmp(e->d_name, ".build-", 7))
-            drop_stale_build(dirfd_, e->d_name);
+    }
     closedir(d);
+}
+
+int image_gc_stale(const char *state_dir, int dry_run, void (*found)(void *ctx, const char *what),
+                   void *ctx)
+{
+    static const char *const places[] = {"images", "kernels"};
+    struct stale s = {.dry_run = dry_run, .found = found, .ctx = ctx};
+    size_t i;
+
+    for (i = 0; i < ARRAY_LEN(places); i++) {
+        auto_free char *path = path_join(state_dir, places[i]);
+        auto_close int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+        auto_close int lock = fd < 0 ? -1 : openat(fd, ".lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0)
+            continue; /* there is none, or whoever works there cleans up */
+        s.where = path;
+        drop_stale(fd, &s);
+    }
+    return s.n;
 }
 
 int image_dir_open(const char *state_dir, struct image_dir *ret, struct cella_error *err)
@@ -58,6 +96,7 @@ int image_dir_open_as(const char *state_dir, const char *sub, struct image_dir *
                       struct cella_error *err)
 {
     struct image_dir d = {-1, -1, path_join(state_dir, sub)};
+    struct stale stale = {.where = sub};
     int r;
 
     if (!d.path)
@@ -73,7 +112,7 @@ int image_dir_open_as(const char *state_dir, const char *sub, struct image_dir *
         r = fail(err, -errno, "image directory %s: %s", d.path, strerror(errno));
         goto out;
     }
-    drop_stale(d.fd);
+    drop_stale(d.fd, &stale);
     *ret = d;
     return 0;
 out:

@@ -49,5 +49,8 @@ int image_disk(const char *state_dir, const char *name, char **ret_path, struct 
 /* Removes what has no name and no user. Returns how many. */
 int image_collect(const char *state_dir, int dry_run, const struct image_refs *refs,
                   void (*found)(void *ctx, const char *what), void *ctx, struct cella_error *err);
+/* What killed commands left of images and kernels they were making. Returns how many. */
+int image_gc_stale(const char *state_dir, int dry_run, void (*found)(void *ctx, const char *what),
+                   void *ctx);
 
 #endif

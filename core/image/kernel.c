@@ -4,8 +4,7 @@
 /*
  * kernel - where guests' kernels come from.
  *
- * Debian's package is fetched by apt-get, which checks its signature, and unpacked; nothing is
- * installed. Of its modules those stay that a guest needs, decompressed, because the init of a
+ * Debian's package (kernel_apt.c fetches it) is unpacked; nothing is installed. Of its modules those stay that a guest needs, decompressed, because the init of a
  * guest should not carry a decompressor. A version is made as ".tmp-<id>" and renamed, under a lock
  * of its own; what is there is whole. A kernel that is taken out of a file must have everything
  * built in. Threads: none.
@@ -299,7 +298,7 @@ static json_t *record_new(const char *version, const char *from, const char *sou
 }
 
 /* Takes what is needed of the package at `deb` and gives it its place. */
-static int from_package(const char *state_dir, int deb, const char *from, const char *source,
+int kernel_from_package(const char *state_dir, int deb, const char *from, const char *source,
                         char ret_version[128], struct cella_error *err)
 {
     char version[128] = "", dir[192];
@@ -341,7 +340,7 @@ int kernel_from_deb(const char *state_dir, const char *file, char ret_version[12
 
     if (fd < 0)
         return fail(err, -errno, "kernel %s: %s", file, strerror(errno));
-    r = from_package(state_dir, fd, "deb", file, ret_version, err);
+    r = kernel_from_package(state_dir, fd, "deb", file, ret_version, err);
     return r < 0 ? fail_wrap(err, "kernel %s", file) : 0;
 }
 
@@ -382,119 +381,4 @@ int kernel_from_file(const char *state_dir, const char *file, char ret_version[1
     if (r == 0)
         snprintf(ret_version, 128, "%s", version);
     return r < 0 ? fail_wrap(err, "kernel %s", file) : 0;
-}
-
-/* ---- by apt ---- */
-
-/* What the meta package stands for today; the package itself when it is none. */
-static int apt_find(const char *package, char ret[128], struct cella_error *err)
-{
-    const char *const argv[] = {"apt-cache", "depends", package, NULL};
-    char output[8192] = "";
-    const struct run run = {.mode = RUN_PLAIN,
-                            .argv = argv,
-                            .borrow_work_fd = -1,
-                            .borrow_in_fd = -1,
-                            .borrow_out_fd = -1,
-                            .borrow_userns_fd = -1,
-                            .ret_output = output,
-                            .output_cap = sizeof(output)};
-    const char *p;
-    int r = run_program(&run, "apt", err);
-
-    if (r < 0)
-        return r;
-    if (strncmp(output, package, strlen(package)))
-        return fail(err, -ENOENT, "apt knows no package %s", package);
-    p = strstr(output, "Depends: linux-image-");
-    if (p)
-        snprintf(ret, 128, "%.*s", (int)strcspn(p + 9, " \n"), p + 9);
-    else
-        snprintf(ret, 128, "%s", package);
-    return 0;
-}
-
-static int apt_update(run_line *line, void *ctx, struct cella_error *err)
-{
-    static const char *const argv[] = {"apt-get", "update", "-q", NULL};
-    const struct run run = {.mode = RUN_PLAIN,
-                            .argv = argv,
-                            .borrow_work_fd = -1,
-                            .borrow_in_fd = -1,
-                            .borrow_out_fd = -1,
-                            .borrow_userns_fd = -1,
-                            .line = line,
-                            .ctx = ctx};
-
-    return run_program(&run, "apt", err);
-}
-
-static int apt_download(int dirfd_, const char *package, run_line *line, void *ctx,
-                        struct cella_error *err)
-{
-    const char *const argv[] = {"apt-get", "download", "-q", package, NULL};
-    const struct run run = {.mode = RUN_PLAIN,
-                            .argv = argv,
-                            .borrow_work_fd = dirfd_,
-                            .borrow_in_fd = -1,
-                            .borrow_out_fd = -1,
-                            .borrow_userns_fd = -1,
-                            .line = line,
-                            .ctx = ctx};
-
-    return run_program(&run, "apt", err);
-}
-
-/* The one .deb in the directory. */
-static int open_deb(int dirfd_)
-{
-    int fd = openat(dirfd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), deb = -ENOENT;
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *e;
-
-    while (d && (e = readdir(d))) {
-        size_t n = strlen(e->d_name);
-        if (n > 4 && !strcmp(e->d_name + n - 4, ".deb") && deb < 0)
-            deb = openat(dirfd_, e->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    }
-    if (d)
-        closedir(d);
-    return deb;
-}
-
-static int package_valid(const char *s)
-{
-    size_t n = strlen(s);
-
-    return n > 12 && n < 120 && !strncmp(s, "linux-image-", 12) &&
-           strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789.+-") == n;
-}
-
-int kernel_fetch(const char *state_dir, const char *package, run_line *line, void *ctx,
-                 char ret_version[128], struct cella_error *err)
-{
-    const char *meta = package ? package : KERNEL_META;
-    char real[128], template[] = "/tmp/cella-kernel-XXXXXX";
-    auto_close int dir = -1, deb = -1;
-    int r;
-
-    if (!package_valid(meta))
-        return fail(err, -EINVAL, "package \"%s\": expected one named linux-image-…", meta);
-    r = apt_find(meta, real, err);
-    if (r < 0 && apt_update(line, ctx, err) == 0)
-        r = apt_find(meta, real, err);
-    if (r < 0)
-        return fail_wrap(err, "kernel package %s", meta);
-    if (!mkdtemp(template))
-        return fail(err, -errno, "%s: %s", template, strerror(errno));
-    dir = open(template, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    r = dir < 0 ? fail(err, -errno, "%s: %s", template, strerror(errno))
-                : apt_download(dir, real, line, ctx, err);
-    if (r == 0) {
-        deb = open_deb(dir);
-        r = deb < 0 ? fail(err, deb, "apt-get download left no package")
-                    : from_package(state_dir, deb, "apt", real, ret_version, err);
-    }
-    remove_tree_at(AT_FDCWD, template);
-    return r < 0 ? fail_wrap(err, "kernel package %s", real) : 0;
 }

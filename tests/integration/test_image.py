@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from harness.cella import PROBES
+from harness.cella import PROBES, wait_until
 
 # Of every cell its own, whatever its image holds there.
 OWN = ["/proc", "/sys", "/dev", "/run", "/tmp", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/machine-id", "/lost+found"]
@@ -168,6 +168,37 @@ def test_a_build_without_its_mirror_leaves_nothing(cella, fresh):
     cella("image", "build", "base", "--packages", "python3,-o").one_line(125, "-o")
     cella("image", "build", "base", "--suite", "../x").one_line(125, "--suite")
     cella("image", "build", "base", "--mirror", "file:/etc").one_line(125, "--mirror")
+
+
+# In the place of apt: it knows one package, says when it downloads, and does not end.
+FAKE_APT = """#!/bin/sh
+case "$1" in
+depends) echo "$2" ;;
+download) echo half > half.deb; readlink /proc/self/cwd > {told}; exec sleep 600 ;;
+esac"""
+
+
+def test_what_a_killed_fetch_leaves_is_found_by_gc(cella, fresh, tmp_path):
+    apt, told = tmp_path / "apt", tmp_path / "told"
+    apt.write_text(FAKE_APT.format(told=told))
+    apt.chmod(0o755)
+    hide = ["unshare", "--mount", "sh", "-c",
+            f'mount --bind {apt} /usr/bin/apt-get; mount --bind {apt} /usr/bin/apt-cache; exec "$@"', "sh"]
+    before = os.listdir("/tmp")
+    fetch = cella.spawn("image", "kernel", "fetch", "--package", "linux-image-test", prefix=hide)
+    wait_until(lambda: told.exists() and told.read_text(), 10, "the download")
+    place = pathlib.Path(told.read_text().strip())
+    assert place.parent == fresh / "kernels" and os.listdir("/tmp") == before
+    assert cella("gc", "--check").ok().text == ""  # it is at work
+    fetch.kill()
+    fetch.communicate()
+    wait_until(lambda: cella("gc", "--check").status == 1, 5, "apt's end")
+    assert place.name in cella("gc", "--check").text and (place / "half.deb").exists()
+    (fresh / "images" / ".tmp-left" / "root").mkdir(parents=True)
+    (fresh / "images" / ".lock").touch()
+    assert ".tmp-left" in cella("gc").ok().text
+    assert entries(fresh, "kernels") == [] == entries(fresh)
+    assert cella("gc", "--check").ok().text == ""
 
 
 def test_bad_kernels_are_refused(cella, fresh, tmp_path):
