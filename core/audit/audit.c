@@ -254,6 +254,16 @@ static int open_cell(struct audit *a, const char *cell_id, struct cella_error *e
     return r;
 }
 
+static int parts_open(struct audit *a, const char *dir, const struct cella_host *host,
+                      const struct audit_sink *sinks, size_t n_sinks, struct cella_error *err)
+{
+    int r = open_dir(a, dir, err);
+
+    if (r == 0)
+        r = key_open(a->dirfd, &a->key, err);
+    return r == 0 ? fan_open(&a->fan, host, sinks, n_sinks, err) : r;
+}
+
 int audit_open(const char *dir, const char *cell_id, const struct cella_host *host,
                const struct audit_sink *sinks, size_t n_sinks, struct audit **ret,
                struct cella_error *err)
@@ -276,11 +286,7 @@ int audit_open_child(const char *dir, const char *cell_id, const struct audit_pa
     chain_init(&a->cell, cell_id);
     a->dirfd = -1;
     a->parent = parent;
-    r = open_dir(a, dir, err);
-    if (r == 0)
-        r = key_open(a->dirfd, &a->key, err);
-    if (r == 0)
-        r = fan_open(&a->fan, host, sinks, n_sinks, err);
+    r = parts_open(a, dir, host, sinks, n_sinks, err);
     if (r == 0)
         r = open_cell(a, cell_id, err);
     a->parent = NULL;
@@ -291,6 +297,25 @@ int audit_open_child(const char *dir, const char *cell_id, const struct audit_pa
     }
     *ret = a;
     return 0;
+}
+
+int audit_open_host(const char *dir, const struct cella_host *host, const struct audit_sink *sinks,
+                    size_t n_sinks, struct audit **ret, struct cella_error *err)
+{
+    struct audit *a = calloc(1, sizeof(*a));
+    int r;
+
+    if (!a)
+        return fail(err, -ENOMEM, "out of memory for the audit");
+    chain_init(&a->cell, "");
+    a->cell.closed = 1; /* there is none */
+    a->dirfd = -1;
+    r = parts_open(a, dir, host, sinks, n_sinks, err);
+    if (r < 0)
+        audit_free(a);
+    else
+        *ret = a;
+    return r;
 }
 
 /* ------------------------------------------------------------------- events */

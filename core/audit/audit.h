@@ -43,6 +43,9 @@ struct audit_parent {
 int audit_open_child(const char *dir, const char *cell_id, const struct audit_parent *parent,
                      const struct cella_host *host, const struct audit_sink *sinks, size_t n_sinks,
                      struct audit **ret, struct cella_error *err);
+/* Without a cell: for audit_host_emit() and audit_free() alone. */
+int audit_open_host(const char *dir, const struct cella_host *host, const struct audit_sink *sinks,
+                    size_t n_sinks, struct audit **ret, struct cella_error *err);
 /* 0; or -errno when a fail-closed sink failed: the caller must refuse and stop the cell. */
 /* Kinds "chain.*" and "audit.*" are the audit's own (-EPERM). */
 int audit_event(struct audit *a, const struct cella_event *event, struct cella_error *err);

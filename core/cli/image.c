@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "cli.h"
+#include "image_audit.h"
 #include "images.h"
 #include "kernel.h"
 #include "snapshot.h"
@@ -143,15 +144,14 @@ static int say_made(const struct options *o, const char *name, const char *diges
     return r;
 }
 
-static int image_build_(const struct options *o, const struct place *p, char **argv)
+static int build(const struct options *o, const struct place *p, const char *name, char *digest)
 {
-    struct image_build b = {.name = argv[0],
+    struct image_build b = {.name = name,
                             .suite = o->suite ? o->suite : "bookworm",
                             .mirror = o->mirror,
                             .packages = o->packages ? o->packages : "python3,ca-certificates",
                             .uid_count = CELLA_UID_COUNT,
                             .line = progress};
-    char digest[80];
     uint32_t slot;
     int fd, r = store_init(p->dir, cli_err);
 
@@ -165,23 +165,72 @@ static int image_build_(const struct options *o, const struct place *p, char **a
     if (ftruncate(fd, 0) < 0 && r == 0)
         r = fail(cli_err, -errno, "slot %u: %s", slot, strerror(errno));
     close(fd);
-    return r < 0 ? fail_wrap(cli_err, "image build %s", argv[0]) : say_made(o, argv[0], digest);
+    return r;
+}
+
+static int image_build_(const struct options *o, const struct place *p, char **argv)
+{
+    struct asked a;
+    char digest[80];
+    int r = asked_begin(p->c, "build", argv[0], o->packages, &a);
+
+    if (r < 0)
+        return r;
+    r = build(o, p, argv[0], digest);
+    if (r < 0)
+        fail_wrap(cli_err, "image build %s", argv[0]);
+    else
+        r = asked_record(&a, "image.built", argv[0], digest, NULL);
+    r = asked_end(&a, r);
+    return r < 0 ? r : say_made(o, argv[0], digest);
 }
 
 static int image_import_(const struct options *o, const struct place *p, char **argv)
 {
+    struct asked a;
     char digest[80];
-    int r = image_import(p->dir, argv[0], argv[1], digest, cli_err);
+    int r = asked_begin(p->c, "import", argv[0], argv[1], &a);
 
+    if (r < 0)
+        return r;
+    r = image_import(p->dir, argv[0], argv[1], digest, cli_err);
+    if (r == 0)
+        r = asked_record(&a, "image.imported", argv[0], digest, argv[1]);
+    r = asked_end(&a, r);
     return r < 0 ? r : say_made(o, argv[0], digest);
+}
+
+/* The member `want` of the row that has `value` in `key`; malloc, NULL: there is none. */
+static char *row_find(json_t *own_rows, const char *key, const char *value, const char *want)
+{
+    json_t *row;
+    char *found = NULL;
+    size_t i;
+
+    json_array_foreach(own_rows, i, row) if (!found && !strcmp(json_str(row, key), value)) found =
+        strdup(json_str(row, want));
+    json_decref(own_rows);
+    return found;
 }
 
 static int image_rm(const struct options *o, const struct place *p, char **argv)
 {
     const struct image_refs refs = {used, (void *)(uintptr_t)p->dir};
+    auto_free char *digest = NULL;
+    struct asked a;
+    json_t *rows;
+    int r = asked_begin(p->c, "rm", argv[0], NULL, &a);
 
     (void)o;
-    return image_remove(p->dir, argv[0], &refs, cli_err);
+    if (r < 0)
+        return r;
+    if (image_list(p->dir, &rows, cli_err) == 0)
+        digest =
+            row_find(rows, strncmp(argv[0], "sha256:", 7) ? "name" : "digest", argv[0], "digest");
+    r = image_remove(p->dir, argv[0], &refs, cli_err);
+    if (r == 0)
+        r = asked_record(&a, "image.removed", argv[0], digest, NULL);
+    return asked_end(&a, r);
 }
 
 static int image_verify_(const struct options *o, const struct place *p, char **argv)
@@ -202,18 +251,33 @@ static int image_disk_(const struct options *o, const struct place *p, char **ar
     return r < 0 ? r : puts(path) < 0;
 }
 
+struct collecting {
+    struct asked asked;
+    int check, r;
+};
+
+/* Before it is removed. "image DIGEST" */
 static void gc_found(void *ctx, const char *what)
 {
-    (void)ctx;
+    struct collecting *g = ctx;
+
     puts(what);
+    if (!g->check &&
+        asked_record(&g->asked, "image.removed", NULL, strchr(what, ' ') + 1, NULL) < 0)
+        g->r = cli_err->code;
 }
 
 static int image_gc(const struct options *o, const struct place *p, char **argv)
 {
     const struct image_refs refs = {used, (void *)(uintptr_t)p->dir};
-    int r = image_collect(p->dir, o->check, &refs, gc_found, NULL, cli_err);
+    struct collecting g = {.check = o->check};
+    int r = o->check ? 0 : asked_begin(p->c, "gc", NULL, NULL, &g.asked);
 
     (void)argv;
+    if (r == 0)
+        r = image_collect(p->dir, o->check, &refs, gc_found, &g, cli_err);
+    if (g.asked.chain)
+        r = asked_end(&g.asked, r < 0 ? r : g.r);
     return r < 0 ? r : o->check && r > 0;
 }
 
@@ -248,18 +312,45 @@ static int kernel_ls(const struct options *o, const struct place *p, char **argv
     return r;
 }
 
+static char *kernel_digest(const struct place *p, const char *version)
+{
+    json_t *rows, *row;
+    char *digest = NULL;
+    size_t i;
+
+    if (kernel_list(p->dir, &rows, cli_err) < 0)
+        return NULL;
+    json_array_foreach(rows, i,
+                       row) if (!digest && !strcmp(json_str(row, "version"), version) &&
+                                asprintf(&digest, "sha256:%s",
+                                         json_str(json_object_get(row, "vmlinuz"), "sha256")) < 0)
+        digest = NULL;
+    json_decref(rows);
+    return digest;
+}
+
 static int kernel_fetch_(const struct options *o, const struct place *p, char **argv)
 {
+    const char *source = o->from ? o->from : o->file ? o->file : o->package;
+    auto_free char *digest = NULL;
+    struct asked a;
     char version[128];
     int r;
 
     (void)argv;
     if (!!o->from + !!o->file + !!o->package > 1)
         return fail(cli_err, -EINVAL, "image kernel fetch: one of --package, --from and --file");
+    r = asked_begin(p->c, "kernel fetch", NULL, source ? source : KERNEL_META, &a);
+    if (r < 0)
+        return r;
     r = o->from   ? kernel_from_deb(p->dir, o->from, version, cli_err)
         : o->file ? kernel_from_file(p->dir, o->file, version, cli_err)
                   : kernel_fetch(p->dir, o->package, progress, NULL, version, cli_err);
     progress_end();
+    digest = r == 0 ? kernel_digest(p, version) : NULL;
+    if (r == 0)
+        r = asked_record(&a, "kernel.fetched", version, digest, source ? source : KERNEL_META);
+    r = asked_end(&a, r);
     if (r == 0)
         puts(version);
     return r;
@@ -267,8 +358,18 @@ static int kernel_fetch_(const struct options *o, const struct place *p, char **
 
 static int kernel_rm(const struct options *o, const struct place *p, char **argv)
 {
+    auto_free char *digest = NULL;
+    struct asked a;
+    int r = asked_begin(p->c, "kernel rm", argv[0], NULL, &a);
+
     (void)o;
-    return kernel_remove(p->dir, argv[0], cli_err);
+    if (r < 0)
+        return r;
+    digest = kernel_digest(p, argv[0]);
+    r = kernel_remove(p->dir, argv[0], cli_err);
+    if (r == 0)
+        r = asked_record(&a, "kernel.removed", argv[0], digest, NULL);
+    return asked_end(&a, r);
 }
 
 /* ---- the table ---- */

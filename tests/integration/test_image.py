@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cella authors
 """Images: names, disks, who keeps them, and the kernels of guests."""
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -168,6 +169,51 @@ def test_a_build_without_its_mirror_leaves_nothing(cella, fresh):
     cella("image", "build", "base", "--packages", "python3,-o").one_line(125, "-o")
     cella("image", "build", "base", "--suite", "../x").one_line(125, "--suite")
     cella("image", "build", "base", "--mirror", "file:/etc").one_line(125, "--mirror")
+
+
+def host_events(state):
+    lines = [json.loads(line) for line in (state / "audit" / "host.jsonl").read_text().splitlines()]
+    return [(e["kind"], {k: v for k, v in e.items() if k not in ("v", "chain", "seq", "ts", "prev", "kind")})
+            for e in lines if e["kind"].split(".")[0] in ("image", "kernel")]
+
+
+def test_images_that_come_and_go_are_in_the_hosts_chain(cella, fresh, small, guest_cache):
+    digest = cella("image", "import", "tiny", f"tar:{small}").ok().text.split()[1]
+    cella("image", "import", "broken", "dir:/nowhere").one_line(125, "nowhere")
+    cella("image", "rm", "tiny").ok()
+    cella("image", "import", "tiny", f"tar:{small}").ok()
+    (fresh / "images" / "names" / "tiny").unlink()
+    cella("image", "gc", "--check").ok(1)
+    cella("image", "gc").ok()
+    asked = lambda verb, **more: ("image.request", {"verb": verb, "uid": 0, **more})
+    wanted = [asked("import", name="tiny", source=f"tar:{small}"),
+              ("image.imported", {"name": "tiny", "digest": digest, "source": f"tar:{small}"}),
+              asked("import", name="broken", source="dir:/nowhere"), ("image.failed", None),
+              asked("rm", name="tiny"), ("image.removed", {"name": "tiny", "digest": digest}),
+              asked("import", name="tiny", source=f"tar:{small}"), ("image.imported", None),
+              asked("gc"), ("image.removed", {"digest": digest})]
+    found = host_events(fresh)
+    assert [kind for kind, _ in found] == [kind for kind, _ in wanted]
+    assert all(fields is None or fields == got for (_, fields), (_, got) in zip(wanted, found)), found
+    assert found[3][1]["name"] == "broken" and "nowhere" in found[3][1]["message"]
+    kernel = [row for row in cella_kernels(cella, guest_cache) if row["default"]][0]
+    vmlinuz = guest_cache / "kernels" / kernel["version"] / "vmlinuz"
+    cella("image", "kernel", "fetch", "--file", vmlinuz).ok()
+    cella("image", "kernel", "rm", kernel["version"]).ok()
+    sha256 = "sha256:" + hashlib.sha256(vmlinuz.read_bytes()).hexdigest()
+    assert host_events(fresh)[len(found):] == [
+        asked("kernel fetch", source=str(vmlinuz)),
+        ("kernel.fetched", {"name": kernel["version"], "digest": sha256, "source": str(vmlinuz)}),
+        asked("kernel rm", name=kernel["version"]), ("kernel.removed", {"name": kernel["version"], "digest": sha256})]
+    cella("audit", "verify", "host").ok()
+
+
+def test_an_image_that_the_audit_cannot_record_is_not_made(cella, tmp_path, small):
+    (tmp_path / "file").write_text("")
+    sink = {"sink": "audit-jsonl", "path": str(tmp_path / "file" / "audit"), "overflow": "fail-closed"}
+    with cella.configured(state_dir=str(tmp_path / "state"), audit=[sink]):
+        cella("image", "import", "tiny", f"tar:{small}").one_line(125, "audit", "not done")
+        assert entries(tmp_path / "state") == [] and not names(cella)
 
 
 # In the place of apt: it knows one package, says when it downloads, and does not end.

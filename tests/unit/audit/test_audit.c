@@ -151,6 +151,24 @@ static int exists(const char *name)
     return access(path, F_OK) == 0;
 }
 
+/* What concerns no cell: the host's chain alone, and nothing of a cell is left. */
+static void test_host_alone(void **state)
+{
+    struct audit *a = NULL;
+    struct errbuf eb;
+
+    (void)state;
+    assert_int_equal(audit_open_host(dir, NULL, sinks, 1, &a, errbuf_init(&eb)), 0);
+    assert_int_equal(audit_emit(a, errbuf_init(&eb), "cell.exec", NULL), -ESHUTDOWN);
+    assert_int_equal(audit_host_emit(a, errbuf_init(&eb), "image.imported", "s:name", "x", NULL),
+                     0);
+    audit_free(a);
+    assert_good(&fa, "host", 2, 0);
+    assert_string_equal(kind_of(&fa, "host", 2), "image.imported");
+    assert_int_equal(fa.open, 0);
+    assert_false(exists(".head") || exists(".state"));
+}
+
 static void test_life(void **state)
 {
     struct audit *a = open_chain("abc", 1);
@@ -611,12 +629,12 @@ static void test_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_parent),          T(test_life),     T(test_refusals),
-        T(test_heads),           T(test_crash),    T(test_crash_twice),
-        T(test_state_lost),      T(test_resume),   T(test_drop),
-        T(test_drop_crash),      T(test_drop_end), T(test_fail_closed),
-        T(test_fail_closed_end), T(test_block),    T(test_two_sinks),
-        T(test_many_writers),    T(test_key),
+        T(test_parent),      T(test_host_alone),      T(test_life),
+        T(test_refusals),    T(test_heads),           T(test_crash),
+        T(test_crash_twice), T(test_state_lost),      T(test_resume),
+        T(test_drop),        T(test_drop_crash),      T(test_drop_end),
+        T(test_fail_closed), T(test_fail_closed_end), T(test_block),
+        T(test_two_sinks),   T(test_many_writers),    T(test_key),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
