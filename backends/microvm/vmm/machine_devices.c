@@ -60,6 +60,13 @@ static int others(struct machine *m, const struct virtio_bind *bind, struct why 
     if (!m->dev.vsock)
         return why(w, -errno, "vsock: %s", strerror(errno));
     m->dev.v[DEV_VSOCK] = vsock_virtio(m->dev.vsock);
+    if (m->config.flags & VMM_CONFIG_NET) {
+        m->dev.net = net_new(bind, DEV_NET, VMM_FD_TAP, m->config.mac);
+        if (!m->dev.net)
+            return why(w, -errno, "network: the descriptor is no usable tap: %s", strerror(errno));
+        net_limit(m->dev.net, m->config.rx_bps, m->config.tx_bps);
+        m->dev.v[DEV_NET] = net_virtio(m->dev.net);
+    }
     m->dev.v[DEV_RNG] = rng_virtio(m->dev.rng);
     m->dev.v[DEV_BALLOON] = balloon_virtio(m->dev.balloon);
     return 0;

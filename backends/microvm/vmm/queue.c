@@ -173,21 +173,35 @@ void virtq_unpop(struct virtq *q)
     q->next_avail--;
 }
 
-void virtq_push(struct virtq *q, uint16_t head, uint32_t written)
+void virtq_fill(struct virtq *q, uint16_t head, uint32_t written)
 {
     uint32_t *slot;
-    uint16_t *idx;
 
     if (!q->ready)
         return;
     slot = ram_at(q->ram, q->used + 4 + 8ull * (q->next_used & (q->size - 1u)), 8);
-    idx = word(q, q->used, 2);
-    if (!slot || !idx)
+    if (!slot)
         return;
     slot[0] = head;
     slot[1] = written;
     q->next_used++;
-    __atomic_store_n(idx, q->next_used, __ATOMIC_RELEASE);
+}
+
+void virtq_publish(struct virtq *q)
+{
+    uint16_t *idx;
+
+    if (!q->ready)
+        return;
+    idx = word(q, q->used, 2);
+    if (idx)
+        __atomic_store_n(idx, q->next_used, __ATOMIC_RELEASE);
+}
+
+void virtq_push(struct virtq *q, uint16_t head, uint32_t written)
+{
+    virtq_fill(q, head, written);
+    virtq_publish(q);
 }
 
 int virtq_wants_irq(struct virtq *q)

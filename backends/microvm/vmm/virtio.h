@@ -58,6 +58,9 @@ void virtq_unpop(struct virtq *q);
 /* How many requests wait; a kick for the next one that comes is wanted in any case. -EPROTO as above. */
 int virtq_waiting(struct virtq *q);
 void virtq_push(struct virtq *q, uint16_t head, uint32_t written);
+/* The same in two steps: several are filled, then the guest sees all of them. */
+void virtq_fill(struct virtq *q, uint16_t head, uint32_t written);
+void virtq_publish(struct virtq *q);
 /* Does the guest want an interrupt for what was pushed since the last one? */
 int virtq_wants_irq(struct virtq *q);
 
