@@ -217,6 +217,7 @@ static int reap(struct disk *d)
 }
 
 /* Sends, and takes what is done already: from the page cache most is. */
+/* @seccomp vmm vcpu: io_uring_enter */
 static void turn(struct disk *d)
 {
     do {
@@ -268,6 +269,7 @@ void disk_start(struct disk *d, struct disk_io *io)
     disk_step(d, io);
 }
 
+/* @seccomp vmm vcpu: sched_yield */
 void disk_drain(struct disk *d)
 {
     struct io_uring_cqe *c;

@@ -15,6 +15,7 @@
 #define BPS_MAX (1ull << 40)
 #define BYTES_MAX (1ull << 32)
 
+/* @seccomp vmm vcpu: clock_gettime */
 uint64_t limiter_now(void)
 {
     struct timespec t;

@@ -81,7 +81,8 @@ static void clean_header(struct net *n)
     memcpy(n->frame, &h, HDR);
 }
 
-/* Holds the next frame of the tap. 1, 0 = there is none. */
+/* Holds the next frame of the tap. 1, 0 = there is none.
+   @seccomp vmm: read */
 static int take(struct net *n)
 {
     size_t skip = n->headers ? 0 : HDR;
@@ -232,7 +233,8 @@ static int judge(const struct net *n, const struct virtio_net_hdr_v1 *in, uint64
 
 static void on_tx_due(void *self);
 
-/* 1 = sent or dropped, 0 = stays in the ring, -EPROTO */
+/* 1 = sent or dropped, 0 = stays in the ring, -EPROTO
+   @seccomp vmm: writev */
 static int send_one(struct net *n)
 {
     struct virtio_net_hdr_v1 h, clean;

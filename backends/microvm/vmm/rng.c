@@ -25,6 +25,7 @@ struct rng {
     struct chain c;
 };
 
+/* @seccomp vmm: getrandom */
 static void run(void *self)
 {
     struct rng *r = self;

@@ -140,6 +140,7 @@ uint32_t vsock_credit(const struct conn *c)
     return under_way < c->peer_alloc ? c->peer_alloc - under_way : 0;
 }
 
+/* @seccomp vmm: readv */
 int vsock_feed(struct vsock *v, struct conn *c)
 {
     struct iovec iov[CHAIN_MAX];

@@ -95,6 +95,8 @@ static void due_in(struct vsock *v, struct conn *c, uint64_t ns)
 
 /* ---------------------------------------------------------------------------- ends */
 
+/* @seccomp vmm: accept4 recvfrom sendto sendmsg shutdown */
+/* @seccomp vmm vcpu: close */
 static void close_fd(struct vsock *v, struct conn *c)
 {
     if (c->fd < 0)
