@@ -44,7 +44,7 @@ struct guest {
     uint32_t n_shares;
     int borrow_root_fd;
     int borrow_layer_fds[GUEST_LAYERS_MAX]; /* lowest first; the first is raw, the others layers */
-    uint32_t n_layers;                      /* at least 1; the last is written to */
+    uint32_t n_layers;                      /* the last is written to; 0 = they come with fill() */
     int borrow_ram_fd, ram_private;
     int borrow_tap_fd;
     int incoming; /* waits for load() */
@@ -75,7 +75,7 @@ struct engine_ops {
     const char *preload; /* an object of this build for it, or NULL */
     /* Names of unix sockets in scratch that it listens on: one for each port, or one for both. */
     const char *sockets[2];
-    int needs_kernel; /* to build a copy's machine, too */
+    int needs_kernel; /* to build a copy's machine, too: anything with a kernel's head */
     int shares;       /* it can show directories of the host */
     uint64_t overhead_kvm_bytes,
         overhead_bytes; /* of its own memory at most, with KVM and without */
@@ -88,6 +88,9 @@ struct engine_ops {
     /* The devices' state, without RAM, to a file / from one. The machine is stopped before and after. */
     int (*save)(struct engine *e, int borrow_fd, struct cella_error *err);
     int (*load)(struct engine *e, int borrow_fd, struct cella_error *err);
+    /* Of a copy that was started without layers and with an empty file as its RAM: both, before load(). What else is
+       in `g` is as it was. NULL: a copy's process is started when its content is there. */
+    int (*fill)(struct engine *e, const struct guest *g, struct cella_error *err);
     /* From now on the RAM's file is not written to any more. The machine must be stopped. */
     int (*ram_detach)(struct engine *e, struct cella_error *err);
     int (*balloon)(struct engine *e, uint64_t ram_bytes, struct cella_error *err);

@@ -8,25 +8,16 @@
  * is shown: the guest may have taken it over. Threads: one per object.
  */
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "engine_qemu.h"
 #include "host.h"
-#include "qmp.h"
 
 #define GREETING (20 * QMP_SECOND)
-#define ORDER (8 * QMP_SECOND)
+#define ORDER QEMU_ORDER
 #define MIGRATION (25 * QMP_SECOND)
-
-struct qemu {
-    struct engine base;
-    struct qmp qmp;
-    int ctl_fd;   /* of the shim */
-    int migrated; /* what the last MIGRATION event said: 0 nothing yet, 1 completed, -1 failed */
-};
 
 static struct qemu *qemu_of(struct engine *e)
 {
@@ -271,20 +262,7 @@ static int qemu_load(struct engine *e, int borrow_fd, struct cella_error *err)
 
 static int qemu_ram_detach(struct engine *e, struct cella_error *err)
 {
-    struct qemu *q = qemu_of(e);
-    struct pollfd p = {.fd = q->ctl_fd, .events = POLLIN};
-    char reply[1 + sizeof(int)];
-    int code = EIO;
-
-    if (send(q->ctl_fd, "P", 1, MSG_NOSIGNAL) != 1)
-        return fail(err, -errno, "QEMU: its memory: %s", strerror(errno));
-    if (poll(&p, 1, 10000) <= 0 ||
-        recv(q->ctl_fd, reply, sizeof(reply), MSG_DONTWAIT) != (ssize_t)sizeof(reply))
-        return fail(err, -ETIMEDOUT, "QEMU: its memory: no answer from the shim");
-    memcpy(&code, reply + 1, sizeof(code));
-    return reply[0] == 'p' ? 0
-                           : fail(err, -EIO, "QEMU: its memory cannot be made private: %s",
-                                  strerror(code > 0 ? code : EIO));
+    return qemu_shim(qemu_of(e), 'P', -1, err);
 }
 
 /* How many of the two ports somebody is connected to, as QEMU sees it. */
@@ -334,6 +312,7 @@ const struct engine_ops engine_qemu = {
     .pause = qemu_pause,
     .save = qemu_save,
     .load = qemu_load,
+    .fill = qemu_fill,
     .ram_detach = qemu_ram_detach,
     .balloon = qemu_balloon,
     .io_limit = qemu_io_limit,

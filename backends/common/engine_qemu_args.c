@@ -125,6 +125,7 @@ static void layer(struct args *a, const struct guest *m, uint32_t i)
 
 static void disks(struct args *a, const struct guest *m)
 {
+    char top[16] = QEMU_NO_DISK;
     uint32_t i;
 
     fdset(a, QEMU_FD_ROOT);
@@ -134,11 +135,15 @@ static void disks(struct args *a, const struct guest *m)
     opt(a, "device", "virtio-blk-%s,drive=root,serial=cella-root,id=blk-root", bus(m));
     for (i = 0; i < m->n_layers; i++)
         layer(a, m, i);
+    if (m->n_layers)
+        snprintf(top, sizeof(top), "layer%u", m->n_layers - 1);
+    else /* engine_qemu_fill.c takes it away again */
+        opt(a, "blockdev", "driver=null-co,node-name=" QEMU_NO_DISK ",size=%llu,read-zeroes=on",
+            (unsigned long long)m->disk_bytes);
     /* always there: a limit that comes later needs it */
     opt(a, "object", "throttle-group,id=io,x-bps-read=%llu,x-bps-write=%llu",
         (unsigned long long)m->read_bps, (unsigned long long)m->write_bps);
-    opt(a, "blockdev", "driver=throttle,node-name=rw,throttle-group=io,file=layer%u,discard=unmap",
-        m->n_layers - 1);
+    opt(a, "blockdev", "driver=throttle,node-name=rw,throttle-group=io,file=%s,discard=unmap", top);
     opt(a, "device", "virtio-blk-%s,drive=rw,serial=cella-rw,id=blk-rw", bus(m));
 }
 

@@ -15,6 +15,8 @@
  *   fallocate of it         nothing while private: QEMU's own madvise gives the pages back
  *   a datagram "P" on CELLA_RAM_CTL  maps the whole RAM privately over the same file; answered by "p", or "!"
  *                                    and errno. The machine is stopped when that is asked.
+ *   a datagram "F" with a descriptor the same over that file, which is the RAM's from then on: a copy's process
+ *                                    that was started before there was a snapshot.
  *
  * The host does not trust this object more than QEMU: it checks the mapping in /proc/PID/maps, seals the
  * memory, and gives clones nothing that can be written. Threads: one more, which waits for the datagram.
@@ -49,17 +51,61 @@ static int number(const char *name)
     return v ? atoi(v) : -1;
 }
 
+/* What came with an order; -1 = nothing. */
+static int order_take(char *order, int *ret_fd)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov = {order, 1};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = control.room,
+                       .msg_controllen = sizeof(control.room)};
+    struct cmsghdr *c;
+
+    *ret_fd = -1;
+    if (recvmsg(ram.ctl, &m, MSG_CMSG_CLOEXEC) != 1)
+        return -1;
+    c = CMSG_FIRSTHDR(&m);
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+        memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+    return 0;
+}
+
+/* QEMU's number for the file stays the same: fallocate64() knows it by that. */
+static int file_take(int fd)
+{
+    int r = fd < 0 ? -1 : dup3(fd, ram.opened, O_CLOEXEC);
+
+    if (fd < 0)
+        errno = EBADF;
+    else
+        close(fd);
+    return r;
+}
+
+static int map_again(void)
+{
+    void *p = (void *)syscall(SYS_mmap, ram.at, ram.len, PROT_READ | PROT_WRITE,
+                              MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, ram.opened, 0);
+
+    if (p == MAP_FAILED)
+        return -1;
+    madvise(ram.at, ram.len, MADV_DONTDUMP); /* as QEMU had asked for the mapping before */
+    __atomic_store_n(&ram.private, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
 static void *serve(void *unused)
 {
     char order, reply[1 + sizeof(int)];
+    int fd, e;
 
     (void)unused;
-    while (recv(ram.ctl, &order, 1, 0) == 1) {
-        void *p = (void *)syscall(SYS_mmap, ram.at, ram.len, PROT_READ | PROT_WRITE,
-                                  MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, ram.opened, 0);
-        int e = p == MAP_FAILED ? errno : 0;
-        if (!e)
-            __atomic_store_n(&ram.private, 1, __ATOMIC_SEQ_CST);
+    while (order_take(&order, &fd) == 0) {
+        e = (order == 'F' && file_take(fd) < 0) || map_again() < 0 ? errno : 0;
         reply[0] = e ? '!' : 'p';
         memcpy(reply + 1, &e, sizeof(e));
         if (send(ram.ctl, reply, sizeof(reply), MSG_NOSIGNAL) < 0)

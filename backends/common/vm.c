@@ -187,15 +187,17 @@ int vm_snapshot(void *self, const struct cella_snapshot *snapshot, struct cella_
     return snapshot_take(self, snapshot, err);
 }
 
-int vm_restore(const struct vm_kind *kind, const struct cella_host *host,
-               const struct cella_spec *spec, const struct cella_snapshot *snapshot,
-               void **ret_self, struct cella_error *err)
+/* A copy: with its content when `snapshot` is there, else without. */
+static int copy_make(const struct vm_kind *kind, const struct cella_host *host,
+                     const struct cella_spec *spec, const struct cella_snapshot *snapshot,
+                     void **ret_self, struct cella_error *err)
 {
     struct vm *f;
     int r = launch_new(kind, host, spec, 1, &f, err);
 
     if (r == 0) {
-        r = snapshot_restore(f, spec, snapshot->borrow_dir_fd, err);
+        r = snapshot ? snapshot_restore(f, spec, snapshot->borrow_dir_fd, err)
+                     : snapshot_prepare(f, spec, err);
         if (r < 0)
             launch_free(f);
     }
@@ -205,6 +207,24 @@ int vm_restore(const struct vm_kind *kind, const struct cella_host *host,
         return r;
     *ret_self = f;
     return 0;
+}
+
+int vm_restore(const struct vm_kind *kind, const struct cella_host *host,
+               const struct cella_spec *spec, const struct cella_snapshot *snapshot,
+               void **ret_self, struct cella_error *err)
+{
+    return copy_make(kind, host, spec, snapshot, ret_self, err);
+}
+
+int vm_prepare(const struct vm_kind *kind, const struct cella_host *host,
+               const struct cella_spec *spec, void **ret_self, struct cella_error *err)
+{
+    return copy_make(kind, host, spec, NULL, ret_self, err);
+}
+
+int vm_load(void *self, const struct cella_snapshot *snapshot, struct cella_error *err)
+{
+    return snapshot_load(self, snapshot->borrow_dir_fd, err);
 }
 
 /* By way of a snapshot that has no name any more when this returns; the child holds its files. */

@@ -59,7 +59,6 @@ struct vm {
     char *scratch;
     int scratch_fd;
     char *program, *kernel, *initrd; /* without links */
-    int kernel_fd;                   /* of a copy: only its head */
     int best_effort;
     struct cgroup cgroup;
     struct cella_limits limits;
@@ -72,6 +71,7 @@ struct vm {
     int ram_private;                 /* the engine writes to copies of it */
     int layer_fds[GUEST_LAYERS_MAX]; /* of the writable disk, the lowest first */
     uint32_t n_layers;
+    int top_fd; /* of a copy that has no content yet: the layer that it will write to */
     uint64_t disk_bytes;
     uint64_t root_bytes;
     uint64_t pause_ns; /* how long the last snapshot stopped the machine */
@@ -94,6 +94,9 @@ int vm_create(const struct vm_kind *kind, const struct cella_host *host,
 int vm_restore(const struct vm_kind *kind, const struct cella_host *host,
                const struct cella_spec *spec, const struct cella_snapshot *snapshot,
                void **ret_self, struct cella_error *err);
+int vm_prepare(const struct vm_kind *kind, const struct cella_host *host,
+               const struct cella_spec *spec, void **ret_self, struct cella_error *err);
+int vm_load(void *self, const struct cella_snapshot *snapshot, struct cella_error *err);
 int vm_start(void *self, struct cella_started *ret_started, struct cella_error *err);
 int vm_stop(void *self, uint32_t how, uint64_t timeout_ns, struct cella_error *err);
 void vm_destroy(void *self);
@@ -118,12 +121,17 @@ int launch_fresh(struct vm *f, const struct cella_spec *spec, struct cella_error
 int launch_connect(struct vm *f, uint32_t port, int *ret_fd, struct cella_error *err);
 int launch_start(struct vm *f, const struct cella_spec *spec, int incoming,
                  struct cella_error *err);
+/* What has come of the RAM, as the kernel sees it. */
+int launch_ram_check(struct vm *f, struct cella_error *err);
 void launch_free(struct vm *f);
 
 /* vm_snapshot.c, vm_restore.c: on failure the directory is empty, the cell as it was; launch_free() what could not be
    restored */
 int snapshot_take(struct vm *f, const struct cella_snapshot *to, struct cella_error *err);
 int snapshot_restore(struct vm *f, const struct cella_spec *spec, int dir, struct cella_error *err);
+/* The same in two steps; -EOPNOTSUPP: with this engine there is only one. */
+int snapshot_prepare(struct vm *f, const struct cella_spec *spec, struct cella_error *err);
+int snapshot_load(struct vm *f, int dir, struct cella_error *err);
 
 /* vm_disk.c */
 int disk_new(struct vm *f, struct cella_error *err);

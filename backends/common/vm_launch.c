@@ -274,13 +274,19 @@ static void tuning(const struct vm *f, char *out, size_t cap)
                  (unsigned long long)host_tsc_khz());
 }
 
+int launch_ram_check(struct vm *f, struct cella_error *err)
+{
+    uint64_t at;
+
+    return engine_ram_find(f->engine, f->ram_fd, f->ram_private, f->ram_bytes, &at, err);
+}
+
 static int started(struct vm *f, const struct guest *g, const struct cella_spec *spec,
                    struct cella_error *err)
 {
     struct engine_place place = {.at = f->scratch, .id = spec->uid_base, .cgroup = &f->cgroup};
     const char *const *names = f->engine->ops->sockets;
     auto_close int first = -1, second = -1;
-    uint64_t ram_at;
     int r = listener(f, names[0], &first, err);
 
     if (r == 0 && names[1])
@@ -291,7 +297,7 @@ static int started(struct vm *f, const struct guest *g, const struct cella_spec 
     place.borrow_listen_fds[1] = second;
     r = engine_start(f->engine, g, &place, err);
     if (r == 0)
-        r = engine_ram_find(f->engine, f->ram_fd, f->ram_private, f->ram_bytes, &ram_at, err);
+        r = launch_ram_check(f, err);
     if (r == 0)
         console_start(&f->console, f->host, f->engine->console_fd);
     return r;
@@ -410,10 +416,9 @@ static int paths(struct vm *f, const struct cella_spec *spec, int copy, struct c
         return 0;
     f->kernel = realpath(spec->kernel, NULL);
     f->initrd = f->kernel ? realpath(spec->initrd, NULL) : NULL;
-    f->kernel_fd = f->initrd ? open(f->kernel, O_RDONLY | O_CLOEXEC) : -1;
-    return f->kernel_fd >= 0 ? 0
-                             : cella_error_set(err, -errno, STEP_SPEC, "kernel %s: %s",
-                                               spec->kernel, strerror(errno));
+    return f->initrd ? 0
+                     : cella_error_set(err, -errno, STEP_SPEC, "kernel %s: %s", spec->kernel,
+                                       strerror(errno));
 }
 
 static int object(const struct vm_kind *kind, const struct cella_host *host,
@@ -426,7 +431,7 @@ static int object(const struct vm_kind *kind, const struct cella_host *host,
         return cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
     f->kind = kind;
     f->host = host;
-    f->console.fd = f->ram_fd = f->scratch_fd = f->kernel_fd = -1;
+    f->console.fd = f->ram_fd = f->scratch_fd = f->top_fd = -1;
     f->port_fds[0] = f->port_fds[1] = -1;
     f->cgroup.v2 = -1;
     for (i = 0; i < ARRAY_LEN(f->layer_fds); i++)
@@ -511,8 +516,8 @@ void launch_free(struct vm *f)
             close(f->port_fds[i]);
     if (f->ram_fd >= 0)
         close(f->ram_fd);
-    if (f->kernel_fd >= 0)
-        close(f->kernel_fd);
+    if (f->top_fd >= 0)
+        close(f->top_fd);
     if (f->scratch_fd >= 0) {
         sockets_remove(f);
         close(f->scratch_fd);

@@ -6,7 +6,7 @@
  *
  *   ram        the memory, sparse; mapped by clones and never written to again
  *   state      the devices' state, for the same engine
- *   kernel     only of QEMU: the head of the guest's kernel, enough to build the same machine; it is not run
+ *   kernel     of older snapshots only; not read
  *   disk.N     the writable disk from the lowest layer up: the first is raw, the others the engine's own
  */
 #ifndef CELLA_MANIFEST_H

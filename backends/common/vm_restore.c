@@ -6,11 +6,15 @@
  * directory is written to, and it may be removed afterwards: the files stay open. Memory is shared with every other
  * machine from the same directory until it is written; the disk's new writes go to a layer of its own.
  *
- * Invariants: QEMU sees no byte of a snapshot before the manifest fits this host and this spec, and every file is what
- * was saved. Threads: one.
+ * An engine that takes memory and disk late is started before anything is known of the snapshot; with
+ * prepare and load that is long before, in a restore just before. Any other is started when the files are open.
+ *
+ * Invariants: the engine sees no byte of a snapshot before the manifest fits this host and this spec, and every file
+ * is what was saved. Threads: one.
  */
 #include <fcntl.h>
 #include <time.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "vm.h"
@@ -50,8 +54,7 @@ static int fits_size(const char *what, uint64_t theirs, uint64_t ours, struct ce
                            what, (unsigned long long)theirs, (unsigned long long)ours);
 }
 
-static int fits_spec(const struct vm *f, const struct manifest *m, const struct cella_spec *spec,
-                     struct cella_error *err)
+static int fits_spec(const struct vm *f, const struct manifest *m, struct cella_error *err)
 {
     int r = fits_size("bytes of memory:", m->ram_bytes, f->ram_bytes, err);
 
@@ -62,10 +65,7 @@ static int fits_spec(const struct vm *f, const struct manifest *m, const struct 
     if (r == 0)
         r = fits_size("an image of bytes:", m->root_bytes, f->root_bytes, err);
     if (r == 0)
-        r = fits_size("network devices:", (uint64_t)m->network, spec->own_tap_fd >= 0, err);
-    if (r == 0 && spec->n_mounts)
-        r = cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT,
-                            "snapshot: a copy of a machine cannot have mounts of the host");
+        r = fits_size("network devices:", (uint64_t)m->network, (uint64_t)f->has_net, err);
     if (r == 0 && m->n_layers == GUEST_LAYERS_MAX)
         r = cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT, "snapshot: it has %u layers of disk",
                             m->n_layers);
@@ -90,20 +90,18 @@ static int file_open(int dir, const struct manifest *m, const char *name, int *r
 }
 
 /* What this copy writes goes to a layer of its own, whose file has no name once it is open. */
-static int overlay_new(struct vm *f, struct cella_error *err)
+static int top_new(struct vm *f, struct cella_error *err)
 {
     auto_free char *path = path_join(f->scratch, "rw.layer");
-    int r, fd;
+    int r;
 
     if (!path)
         return cella_error_set(err, -ENOMEM, STEP_DISK, "out of memory");
     r = f->engine->ops->layer_new(path, f->disk_bytes, err);
-    fd = r == 0 ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
-    if (r == 0 && fd < 0)
+    f->top_fd = r == 0 ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (r == 0 && f->top_fd < 0)
         r = cella_error_set(err, -errno, STEP_DISK, "%s: %s", path, strerror(errno));
     unlink(path);
-    if (r == 0)
-        f->layer_fds[f->n_layers++] = fd;
     return r;
 }
 
@@ -112,8 +110,11 @@ static int files_open(struct vm *f, const struct manifest *m, int dir, int *ret_
 {
     char name[16];
     uint32_t i;
-    int r = file_open(dir, m, "ram", &f->ram_fd, err);
+    int r;
 
+    if (f->ram_fd >= 0) /* the placeholder */
+        close(steal_fd(&f->ram_fd));
+    r = file_open(dir, m, "ram", &f->ram_fd, err);
     if (r == 0)
         r = file_open(dir, m, "state", ret_state, err);
     for (i = 0; r == 0 && i < m->n_layers; i++) {
@@ -122,26 +123,9 @@ static int files_open(struct vm *f, const struct manifest *m, int dir, int *ret_
         f->n_layers += r == 0;
     }
     f->ram_private = 1;
-    return r < 0 ? r : overlay_new(f, err);
-}
-
-/* The kernel's head goes where QEMU may read it. */
-static int kernel_take(struct vm *f, const struct manifest *m, int dir, struct cella_error *err)
-{
-    auto_free char *text = NULL;
-    size_t len;
-    int r = file_open(dir, m, "kernel", &f->kernel_fd, err);
-
-    if (r < 0)
-        return r;
-    r = read_file_at(dir, "kernel", 1u << 20, &text, &len);
     if (r == 0)
-        r = create_file_at(f->scratch_fd, "kernel", text, len, 0444);
-    free(f->kernel);
-    f->kernel = path_join(f->scratch, "kernel");
-    if (r == 0 && !f->kernel)
-        r = -ENOMEM;
-    return r < 0 ? cella_error_set(err, r, STEP_SNAPSHOT, "snapshot: kernel: %s", strerror(-r)) : 0;
+        f->layer_fds[f->n_layers++] = steal_fd(&f->top_fd);
+    return r;
 }
 
 static int manifest_load(int dir, struct manifest *m, struct cella_error *err)
@@ -155,6 +139,40 @@ static int manifest_load(int dir, struct manifest *m, struct cella_error *err)
                                strerror(-r));
     r = manifest_read(text, len, m, err);
     return r < 0 ? fail_wrap(err, "snapshot") : 0;
+}
+
+/* Nothing is opened that does not fit. */
+static int content_open(struct vm *f, int dir, struct manifest *m, int *ret_state,
+                        struct cella_error *err)
+{
+    int r = manifest_load(dir, m, err);
+
+    if (r == 0)
+        r = fits_host(f, m, err);
+    if (r == 0)
+        r = fits_spec(f, m, err);
+    return r < 0 ? r : files_open(f, m, dir, ret_state, err);
+}
+
+/* ---- the machine ---- */
+
+/* QEMU builds the same machine only with a kernel to boot, which a copy never does: a head as in
+   Documentation/arch/x86/boot.rst, of a kernel with nothing in it. */
+static int kernel_stand_in(struct vm *f, struct cella_error *err)
+{
+    static const char head[8192] = {
+        [0x1f1] = 4, /* sectors of the setup */
+        [0x1fe] = 0x55, [0x1ff] = (char)0xaa, [0x202] = 'H',  [0x203] = 'd',
+        [0x204] = 'r',  [0x205] = 'S',        [0x206] = 0x0f, [0x207] = 2, /* version 2.15 */
+        [0x211] = 1,                                                       /* loaded high */
+    };
+    int r = create_file_at(f->scratch_fd, "kernel", head, sizeof(head), 0444);
+
+    free(f->kernel);
+    f->kernel = path_join(f->scratch, "kernel");
+    if (r == 0 && !f->kernel)
+        r = -ENOMEM;
+    return r < 0 ? cella_error_set(err, r, STEP_MACHINE, "scratch: kernel: %s", strerror(-r)) : 0;
 }
 
 /* Before the machine is loaded: what the parent was sending just then goes out at once, and QEMU 7.2 never
@@ -180,7 +198,71 @@ static int ports_take(struct vm *f, struct cella_error *err)
     return r < 0 ? r : 0;
 }
 
-int snapshot_restore(struct vm *f, const struct cella_spec *spec, int dir, struct cella_error *err)
+static int start(struct vm *f, const struct cella_spec *spec, struct cella_error *err)
+{
+    int r = f->engine->ops->needs_kernel ? kernel_stand_in(f, err) : 0;
+
+    if (r == 0)
+        r = launch_start(f, spec, 1, err);
+    unlinkat(f->scratch_fd, "kernel", 0);
+    return r < 0 ? r : ports_take(f, err);
+}
+
+static int run_state(struct vm *f, const struct manifest *m, int state, struct cella_error *err)
+{
+    return strcmp(f->engine->identity, m->engine)
+               ? foreign(err, "the engine", m->engine, f->engine->identity)
+               : f->engine->ops->load(f->engine, state, err);
+}
+
+/* ---- in two steps ---- */
+
+/* Private: what the engine writes into it before the content is there is lost with the mapping. */
+static int ram_placeholder(struct vm *f, struct cella_error *err)
+{
+    f->ram_fd = memfd_create("cella-no-ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (f->ram_fd < 0 || ftruncate(f->ram_fd, (off_t)f->ram_bytes) < 0 ||
+        fcntl(f->ram_fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
+        return cella_error_set(err, -errno, STEP_MACHINE, "memory of the guest: %s",
+                               strerror(errno));
+    f->ram_private = 1;
+    return 0;
+}
+
+int snapshot_prepare(struct vm *f, const struct cella_spec *spec, struct cella_error *err)
+{
+    int r;
+
+    if (!f->engine->ops->fill)
+        return cella_error_set(err, -EOPNOTSUPP, STEP_MACHINE,
+                               "%s is started with its content and cannot be prepared",
+                               f->engine->ops->name);
+    if (spec->n_mounts)
+        return cella_error_set(err, -ENOTSUP, STEP_SPEC,
+                               "snapshot: a copy of a machine cannot have mounts of the host");
+    r = ram_placeholder(f, err);
+    if (r == 0)
+        r = top_new(f, err);
+    return r < 0 ? r : start(f, spec, err);
+}
+
+static int fill(struct vm *f, struct cella_error *err)
+{
+    struct guest *g = calloc(1, sizeof(*g));
+    int r;
+
+    if (!g)
+        return cella_error_set(err, -ENOMEM, STEP_MACHINE, "out of memory");
+    g->borrow_ram_fd = f->ram_fd;
+    g->ram_private = 1;
+    g->n_layers = f->n_layers;
+    memcpy(g->borrow_layer_fds, f->layer_fds, sizeof(f->layer_fds));
+    r = f->engine->ops->fill(f->engine, g, err);
+    free(g);
+    return r < 0 ? r : launch_ram_check(f, err);
+}
+
+int snapshot_load(struct vm *f, int dir, struct cella_error *err)
 {
     auto_free struct manifest *m = calloc(1, sizeof(*m));
     auto_close int state = -1;
@@ -190,21 +272,43 @@ int snapshot_restore(struct vm *f, const struct cella_spec *spec, int dir, struc
     if (!err)
         err = errbuf_init(&eb);
     if (r == 0)
-        r = manifest_load(dir, m, err);
+        r = content_open(f, dir, m, &state, err);
     if (r == 0)
-        r = fits_host(f, m, err);
+        r = fill(f, err);
+    return r < 0 ? r : run_state(f, m, state, err);
+}
+
+/* ---- in one ---- */
+
+static int restore_at_once(struct vm *f, const struct cella_spec *spec, int dir,
+                           struct cella_error *err)
+{
+    auto_free struct manifest *m = calloc(1, sizeof(*m));
+    auto_close int state = -1;
+    int r = m ? 0 : -ENOMEM;
+
+    f->has_net = spec->own_tap_fd >= 0;
+    if (r == 0 && spec->n_mounts)
+        r = cella_error_set(err, -ENOTSUP, STEP_SNAPSHOT,
+                            "snapshot: a copy of a machine cannot have mounts of the host");
     if (r == 0)
-        r = fits_spec(f, m, spec, err);
+        r = top_new(f, err);
     if (r == 0)
-        r = files_open(f, m, dir, &state, err);
-    if (r == 0 && f->engine->ops->needs_kernel)
-        r = kernel_take(f, m, dir, err);
+        r = content_open(f, dir, m, &state, err);
     if (r == 0)
-        r = launch_start(f, spec, 1, err);
-    unlinkat(f->scratch_fd, "kernel", 0);
-    if (r == 0 && strcmp(f->engine->identity, m->engine))
-        r = foreign(err, "the engine", m->engine, f->engine->identity);
-    if (r == 0)
-        r = ports_take(f, err);
-    return r < 0 ? r : f->engine->ops->load(f->engine, state, err);
+        r = start(f, spec, err);
+    return r < 0 ? r : run_state(f, m, state, err);
+}
+
+int snapshot_restore(struct vm *f, const struct cella_spec *spec, int dir, struct cella_error *err)
+{
+    struct errbuf eb;
+    int r;
+
+    if (!err)
+        err = errbuf_init(&eb);
+    if (!f->engine->ops->fill)
+        return restore_at_once(f, spec, dir, err);
+    r = snapshot_prepare(f, spec, err);
+    return r < 0 ? r : snapshot_load(f, dir, err);
 }

@@ -20,8 +20,6 @@
 #include "vm.h"
 #include "vm_manifest.h"
 
-#define SECTOR 512u
-#define KERNEL_REST 4096u
 #define ROOM_LEAST (64u << 10) /* with less than this, room is what is missing */
 
 struct taking {
@@ -145,34 +143,7 @@ static int paused(struct taking *t, int was_private, struct cella_error *err)
     return r;
 }
 
-/* ---- the kernel's head, and the manifest ---- */
-
-/* QEMU builds the same machine only with a kernel; of it the setup and a little more is enough. */
-static int kernel_head(struct taking *t, struct cella_error *err)
-{
-    int from = t->f->kernel_fd;
-    auto_close int to = -1;
-    unsigned char sectors = 0;
-    auto_free char *room = NULL;
-    size_t len;
-    ssize_t n;
-    int r;
-
-    if (pread(from, &sectors, 1, 0x1f1) != 1)
-        return copy_failed("kernel", -EIO, err);
-    len = ((sectors ? sectors : 4u) + 1) * SECTOR + KERNEL_REST;
-    room = malloc(len);
-    n = room ? pread(from, room, len, 0) : -1;
-    r = n > 0 ? new_file(t, "kernel", &to, err) : copy_failed("kernel", -EIO, err);
-    if (r == 0 && write_all(to, room, (size_t)n) < 0)
-        r = copy_failed("kernel", -errno, err);
-    if (r == 0 && fchmod(to, 0444) < 0)
-        r = copy_failed("kernel", -errno, err);
-    if (r < 0)
-        return r;
-    r = manifest_note(&t->m, "kernel", to);
-    return r < 0 ? copy_failed("kernel", r, err) : 0;
-}
+/* ---- the manifest ---- */
 
 static int notes(struct taking *t, struct cella_error *err)
 {
@@ -188,7 +159,7 @@ static int notes(struct taking *t, struct cella_error *err)
     }
     if (r < 0)
         return copy_failed("digests", r, err);
-    return t->f->engine->ops->needs_kernel ? kernel_head(t, err) : 0;
+    return 0;
 }
 
 static int manifest_make(struct taking *t, struct cella_error *err)
@@ -220,7 +191,7 @@ static int manifest_make(struct taking *t, struct cella_error *err)
 
 static void taking_fini(struct taking *t, int failed)
 {
-    static const char *const names[] = {"ram", "state", "kernel", MANIFEST_NAME};
+    static const char *const names[] = {"ram", "state", MANIFEST_NAME};
     char name[16];
     uint32_t i;
 

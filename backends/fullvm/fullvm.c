@@ -48,6 +48,12 @@ static int fullvm_restore(const struct cella_host *host, const struct cella_spec
     return vm_restore(&fullvm, host, spec, snapshot, ret_self, err);
 }
 
+static int fullvm_prepare(const struct cella_host *host, const struct cella_spec *spec,
+                          void **ret_self, struct cella_error *err)
+{
+    return vm_prepare(&fullvm, host, spec, ret_self, err);
+}
+
 static const struct cella_backend_ops ops = {
     .hdr = CELLA_HDR_INIT(struct cella_backend_ops, CELLA_KIND_BACKEND),
     .name = "fullvm",
@@ -73,5 +79,7 @@ static const struct cella_backend_ops ops = {
     .snapshot = vm_snapshot,
     .restore = fullvm_restore,
     .fork = vm_fork,
+    .prepare = fullvm_prepare,
+    .load = vm_load,
 };
 CELLA_REGISTER(CELLA_KIND_BACKEND, ops)

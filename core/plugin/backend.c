@@ -352,6 +352,49 @@ int backend_restore(struct plugin *p, const struct cella_host *host, const struc
     return 0;
 }
 
+int backend_prepare(struct plugin *p, const struct cella_host *host, const struct cella_spec *spec,
+                    struct backend *ret, struct cella_error *err)
+{
+    void *self = NULL;
+    struct call c;
+    int r;
+
+    plugin_host_seen(p, host);
+    if (!p->ops.backend.prepare || !p->ops.backend.load)
+        return unsupported(p, "prepare", err);
+    struct cella_error *e = call_begin(&c, p, "prepare", DEADLINE_BUILD);
+    r = p->ops.backend.prepare(host, spec, &self, e);
+    r = call_end(&c, r, err);
+    if (r == 0 && !self)
+        r = call_broken(&c, err, "it succeeded without an instance");
+    if (r < 0)
+        return r;
+    *ret = (struct backend){.plugin = p, .host = host, .self = self, .state = BACKEND_PREPARED};
+    return 0;
+}
+
+/* Tried once: what half a load left is fit for destroy() alone. */
+int backend_load(struct backend *b, int dirfd, struct cella_error *err)
+{
+    const struct cella_snapshot from = {HDR(cella_snapshot, CELLA_KIND_SNAPSHOT),
+                                        .borrow_dir_fd = dirfd};
+    enum backend_state next;
+    struct errbuf eb;
+    struct call c;
+    int r = lifecycle_check(b->plugin->name, b->state, BACKEND_OP_LOAD, &next, err);
+
+    if (r < 0)
+        return r;
+    struct cella_error *e = call_begin(&c, b->plugin, "load", DEADLINE_SNAPSHOT);
+    r = ops(b)->load(b->self, &from, e);
+    r = call_end(&c, r, err);
+    if (r == 0)
+        b->state = next;
+    else
+        backend_stop(b, CELLA_STOP_KILL, 0, errbuf_init(&eb));
+    return r;
+}
+
 void backend_destroy(struct backend *b)
 {
     struct call c;

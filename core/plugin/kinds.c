@@ -34,6 +34,8 @@ static const struct op_info backend_ops[] = {
     OP(cella_backend_ops, restore, "refused with EOPNOTSUPP"),
     OP(cella_backend_ops, fork, "refused with EOPNOTSUPP"),
     OP(cella_backend_ops, recover, "refused with EOPNOTSUPP"),
+    OP(cella_backend_ops, prepare, "copies are made when they are asked for"),
+    OP(cella_backend_ops, load, "required with prepare"),
 };
 
 static const struct op_info enforcer_ops[] = {

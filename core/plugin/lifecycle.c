@@ -22,7 +22,8 @@ struct transition {
 static const struct transition transitions[] = {
     [BACKEND_OP_CREATE] = {"create", IN(NONE), BACKEND_CREATED},
     [BACKEND_OP_START] = {"start", IN(CREATED), BACKEND_RUNNING},
-    [BACKEND_OP_STOP] = {"stop", IN(CREATED) | IN(RUNNING) | IN(PAUSED), BACKEND_STOPPED},
+    [BACKEND_OP_STOP] = {"stop", IN(PREPARED) | IN(CREATED) | IN(RUNNING) | IN(PAUSED),
+                         BACKEND_STOPPED},
     [BACKEND_OP_CONNECT] = {"connect", IN(RUNNING), SAME_STATE},
     [BACKEND_OP_PAUSE] = {"pause", IN(RUNNING), BACKEND_PAUSED},
     [BACKEND_OP_RESUME] = {"resume", IN(PAUSED), BACKEND_RUNNING},
@@ -30,14 +31,18 @@ static const struct transition transitions[] = {
     [BACKEND_OP_RESIZE] = {"resize", IN(RUNNING) | IN(PAUSED), SAME_STATE},
     [BACKEND_OP_SNAPSHOT] = {"snapshot", IN(RUNNING) | IN(PAUSED), SAME_STATE},
     [BACKEND_OP_RESTORE] = {"restore", IN(NONE), BACKEND_CREATED},
-    [BACKEND_OP_DESTROY] = {"destroy", IN(CREATED) | IN(RUNNING) | IN(PAUSED) | IN(STOPPED),
+    [BACKEND_OP_PREPARE] = {"prepare", IN(NONE), BACKEND_PREPARED},
+    [BACKEND_OP_LOAD] = {"load", IN(PREPARED), BACKEND_CREATED},
+    [BACKEND_OP_DESTROY] = {"destroy",
+                            IN(PREPARED) | IN(CREATED) | IN(RUNNING) | IN(PAUSED) | IN(STOPPED),
                             BACKEND_NONE},
 };
 _Static_assert(ARRAY_LEN(transitions) == BACKEND_OP_COUNT, "one row per operation");
 
 const char *backend_state_name(enum backend_state s)
 {
-    static const char *const names[] = {"none", "created", "running", "paused", "stopped"};
+    static const char *const names[] = {"none",   "created", "running",
+                                        "paused", "stopped", "prepared"};
 
     return (unsigned)s < ARRAY_LEN(names) ? names[s] : "unknown";
 }
@@ -50,7 +55,7 @@ const char *backend_op_name(enum backend_op op)
 int lifecycle_check(const char *plugin, enum backend_state state, enum backend_op op,
                     enum backend_state *ret_next, struct cella_error *err)
 {
-    if ((unsigned)op >= BACKEND_OP_COUNT || (unsigned)state > BACKEND_STOPPED ||
+    if ((unsigned)op >= BACKEND_OP_COUNT || (unsigned)state > BACKEND_PREPARED ||
         !(transitions[op].allowed & (1u << state)))
         return fail(err, -EPROTO, "%s: %s is not possible while the cell is %s", plugin,
                     backend_op_name(op), backend_state_name(state));

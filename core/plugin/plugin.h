@@ -76,7 +76,8 @@ enum backend_state {
     BACKEND_CREATED,
     BACKEND_RUNNING,
     BACKEND_PAUSED,
-    BACKEND_STOPPED
+    BACKEND_STOPPED,
+    BACKEND_PREPARED /* a copy's machine without its content */
 };
 struct backend {
     struct plugin *plugin;
@@ -115,6 +116,11 @@ int backend_snapshot(struct backend *b, int dirfd, void (*taken)(void *ctx), voi
 /* As backend_create(), from such a directory: a copy in the state "created". */
 int backend_restore(struct plugin *p, const struct cella_host *host, const struct cella_spec *spec,
                     int dirfd, struct backend *ret, struct cella_error *err);
+/* The same in two steps: all but the content, in the state "prepared", and the content, once. A backend that cannot:
+   -EOPNOTSUPP. What could not be loaded is stopped and destroyed. */
+int backend_prepare(struct plugin *p, const struct cella_host *host, const struct cella_spec *spec,
+                    struct backend *ret, struct cella_error *err);
+int backend_load(struct backend *b, int dirfd, struct cella_error *err);
 void backend_destroy(struct backend *b);
 int backend_reap(struct plugin *p, const struct cella_host *host, const struct cella_reap *reap,
                  struct cella_error *err);

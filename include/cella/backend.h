@@ -10,10 +10,13 @@
  *
  *   probe*                                            no instance
  *   create -> CREATED                                 cell built, no cell code has run
+ *   restore -> CREATED                                the same, out of a snapshot
+ *   prepare -> PREPARED                               as restore, of what is not known yet
+ *   PREPARED load -> CREATED                          now it is; PREPARED once it failed: stop and destroy
  *   CREATED  start -> RUNNING                         agent is starting; connect() may be called
  *   RUNNING  pause -> PAUSED   PAUSED resume -> RUNNING
  *   RUNNING|PAUSED  stats resize snapshot fork        state unchanged
- *   RUNNING|PAUSED|CREATED  stop -> STOPPED           nothing of the cell runs when stop returns
+ *   RUNNING|PAUSED|CREATED|PREPARED  stop -> STOPPED  nothing of the cell runs when stop returns
  *   STOPPED  stats                                    final figures
  *   any      destroy                                  last call; removes everything of the cell
  *   reap                                              no instance: cleans up after a dead warden
@@ -214,6 +217,14 @@ struct cella_backend_ops {
     /* Optional: -EOPNOTSUPP. Re-adopts a cell whose host process was replaced. */
     int (*recover)(const struct cella_host *host, const struct cella_spec *spec, void **ret_self,
                    struct cella_error *err);
+    /* Optional, both or none: copies are made by restore() alone. A copy's machine up to the point where only
+       a snapshot's content is missing: what restore() would begin with, done before the snapshot is taken. What is
+       in `spec` must be what the copy's restore() would be given; -EOPNOTSUPP when this spec cannot be prepared
+       (restore() is used then). */
+    int (*prepare)(const struct cella_host *host, const struct cella_spec *spec, void **ret_self,
+                   struct cella_error *err);
+    /* Once. The directory may be removed afterwards, as after restore(). What failed is stopped and destroyed. */
+    int (*load)(void *self, const struct cella_snapshot *snapshot, struct cella_error *err);
 };
 
 /* Size every host of major 1 requires: up to and with `reap`. */

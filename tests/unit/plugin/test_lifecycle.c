@@ -5,15 +5,18 @@
  */
 #include "harness.h"
 
-/* Rows: operation. Columns: none created running paused stopped. '-' refused, else the next state.
+/* Rows: operation. Columns: none created running paused stopped prepared. '-' refused, else the next state.
  */
 static const char *const expected[BACKEND_OP_COUNT] = {
-    [BACKEND_OP_CREATE] = "c----",   [BACKEND_OP_START] = "-r---",   [BACKEND_OP_STOP] = "-sss-",
-    [BACKEND_OP_CONNECT] = "--r--",  [BACKEND_OP_PAUSE] = "--p--",   [BACKEND_OP_RESUME] = "---r-",
-    [BACKEND_OP_STATS] = "--rps",    [BACKEND_OP_RESIZE] = "--rp-",  [BACKEND_OP_DESTROY] = "-nnnn",
-    [BACKEND_OP_SNAPSHOT] = "--rp-", [BACKEND_OP_RESTORE] = "c----",
+    [BACKEND_OP_CREATE] = "c-----",  [BACKEND_OP_START] = "-r----",
+    [BACKEND_OP_STOP] = "-sss-s",    [BACKEND_OP_CONNECT] = "--r---",
+    [BACKEND_OP_PAUSE] = "--p---",   [BACKEND_OP_RESUME] = "---r--",
+    [BACKEND_OP_STATS] = "--rps-",   [BACKEND_OP_RESIZE] = "--rp--",
+    [BACKEND_OP_DESTROY] = "-nnnnn", [BACKEND_OP_SNAPSHOT] = "--rp--",
+    [BACKEND_OP_RESTORE] = "c-----", [BACKEND_OP_PREPARE] = "e-----",
+    [BACKEND_OP_LOAD] = "-----c",
 };
-static const char letters[] = "ncrps";
+static const char letters[] = "ncrpse";
 
 static void table(void **state)
 {
@@ -22,7 +25,7 @@ static void table(void **state)
 
     (void)state;
     for (op = 0; op < BACKEND_OP_COUNT; op++)
-        for (s = 0; s < 5; s++) {
+        for (s = 0; s < 6; s++) {
             enum backend_state next = 99;
             int r = lifecycle_check("p", s, op, &next, errbuf_init(&eb));
             char got = r < 0 ? '-' : letters[next];
@@ -197,11 +200,78 @@ static void copies(void **state)
     assert_int_equal(backend_restore(&bare, NULL, &spec, 6, &copy, errbuf_init(&eb)), -EOPNOTSUPP);
 }
 
+/* ---- a copy in two steps ---- */
+static int stops;
+
+static int take_prepare(const struct cella_host *host, const struct cella_spec *spec,
+                        void **ret_self, struct cella_error *err)
+{
+    (void)host, (void)spec, (void)err;
+    calls++;
+    *ret_self = made;
+    return answer;
+}
+
+static int take_load(void *self, const struct cella_snapshot *from, struct cella_error *err)
+{
+    (void)self, (void)err;
+    calls++;
+    seen_dir = from->borrow_dir_fd;
+    return answer;
+}
+
+static int note_stop(void *self, uint32_t how, uint64_t timeout_ns, struct cella_error *err)
+{
+    (void)self, (void)how, (void)timeout_ns, (void)err;
+    stops++;
+    return 0;
+}
+
+static void in_two_steps(void **state)
+{
+    struct plugin p = {
+        .kind = CELLA_KIND_BACKEND,
+        .name = "preparing",
+        .ops.backend = {.prepare = take_prepare, .load = take_load, .stop = note_stop}};
+    struct plugin half = {
+        .kind = CELLA_KIND_BACKEND, .name = "half", .ops.backend = {.prepare = take_prepare}};
+    struct cella_spec spec = {.hdr = CELLA_HDR_INIT(struct cella_spec, CELLA_KIND_SPEC)};
+    struct cella_started started;
+    struct backend b = {.self = NULL};
+    struct errbuf eb;
+
+    (void)state;
+    calls = answer = stops = 0;
+    assert_int_equal(backend_prepare(&half, NULL, &spec, &b, errbuf_init(&eb)), -EOPNOTSUPP);
+    assert_says(eb.text, "backend half has no prepare");
+    assert_int_equal(calls, 0);
+    made = NULL;
+    assert_true(backend_prepare(&p, NULL, &spec, &b, errbuf_init(&eb)) < 0);
+    assert_says(eb.text, "without an instance");
+    made = &calls;
+    assert_int_equal(backend_prepare(&p, NULL, &spec, &b, NULL), 0);
+    assert_int_equal(b.state, BACKEND_PREPARED);
+    assert_int_equal(backend_start(&b, &started, errbuf_init(&eb)), -EPROTO);
+    assert_says(eb.text, "start is not possible while the cell is prepared");
+    calls = 0;
+    assert_int_equal(backend_load(&b, 7, NULL), 0);
+    assert_int_equal(seen_dir, 7);
+    assert_int_equal(b.state, BACKEND_CREATED);
+    assert_int_equal(backend_load(&b, 7, errbuf_init(&eb)), -EPROTO); /* once */
+    assert_int_equal(calls, 1);
+    b.state = BACKEND_PREPARED;
+    answer = -EBADMSG;
+    assert_int_equal(backend_load(&b, 8, errbuf_init(&eb)), -EBADMSG);
+    assert_int_equal(stops, 1);
+    assert_int_equal(b.state, BACKEND_STOPPED); /* nothing but its end is left */
+    answer = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table),    cmocka_unit_test(out_of_table), cmocka_unit_test(never_reaches),
-        cmocka_unit_test(defaults), cmocka_unit_test(copies),
+        cmocka_unit_test(defaults), cmocka_unit_test(copies),       cmocka_unit_test(in_two_steps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
