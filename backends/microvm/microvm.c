@@ -49,6 +49,12 @@ static int microvm_restore(const struct cella_host *host, const struct cella_spe
     return vm_restore(&microvm, host, spec, snapshot, ret_self, err);
 }
 
+static int microvm_prepare(const struct cella_host *host, const struct cella_spec *spec,
+                           void **ret_self, struct cella_error *err)
+{
+    return vm_prepare(&microvm, host, spec, ret_self, err);
+}
+
 static const struct cella_backend_ops ops = {
     .hdr = CELLA_HDR_INIT(struct cella_backend_ops, CELLA_KIND_BACKEND),
     .name = "microvm",
@@ -74,5 +80,7 @@ static const struct cella_backend_ops ops = {
     .snapshot = vm_snapshot,
     .restore = microvm_restore,
     .fork = vm_fork,
+    .prepare = microvm_prepare,
+    .load = vm_load,
 };
 CELLA_REGISTER(CELLA_KIND_BACKEND, ops)
