@@ -5,7 +5,8 @@
  * control - orders from the backend. A request is judged in one place, before anything of it is used: its
  * length, what must be zero, its figures, and whether the machine is in a state for it.
  *
- * A request that breaks the protocol itself (length, descriptors) gets an answer, too; the machine stays as it was.
+ * A request that is refused gets an answer, too; the machine stays as it was. But a first CONFIG, and a LOAD that was
+ * begun, end the program when they fail.
  * When the backend is gone, so is the machine. Threads: the VMM thread, with the lock.
  */
 #include <errno.h>
@@ -269,7 +270,7 @@ int control_turn(struct machine *m)
     struct vmm_request q;
     struct vmm_reply reply;
     struct why w = {.text = ""};
-    int fd, n_fds;
+    int fd, n_fds, first = !m->n_cpu, done = 0;
     long n;
 
     memset(&q, 0, sizeof(q));
@@ -283,14 +284,16 @@ int control_turn(struct machine *m)
         vmm_end(VMM_EXIT_HOST, "control: %s", strerror((int)-n));
     reply.code = control_check(&q, n, n_fds, m, &w);
     o = order_find(q.op);
-    if (reply.code == 0 && o)
+    if (reply.code == 0 && o) {
         reply.code = o->run(m, &q, fd, &reply, &w);
+        done = 1;
+    }
     if (reply.code < 0)
         snprintf(reply.text, sizeof(reply.text), "%s", w.text[0] ? w.text : strerror(-reply.code));
     if (fd >= 0)
         close(fd);
     reply_send(&reply);
-    if (reply.code < 0 && (q.op == VMM_OP_CONFIG || (q.op == VMM_OP_LOAD && m->n_cpu)))
+    if (reply.code < 0 && ((q.op == VMM_OP_CONFIG && first) || (q.op == VMM_OP_LOAD && done)))
         vmm_end(VMM_EXIT_HOST, "%s", reply.text);
     return (int)q.op;
 }

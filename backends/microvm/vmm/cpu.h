@@ -25,6 +25,7 @@ struct cpuid {
 
 /* In: what KVM supports. Out: what a processor of a machine with that many has. */
 void cpuid_filter(struct cpuid *c, uint32_t vcpus, int tsc_deadline);
+void cpuid_without_xsave(struct cpuid *c);
 /* The same for one of them. */
 void cpuid_number(struct cpuid *c, uint32_t index);
 /* -ENOTSUP when a processor that is `want` would use what `have` has not. Neither is numbered. */

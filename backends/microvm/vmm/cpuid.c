@@ -255,6 +255,34 @@ void cpuid_filter(struct cpuid *c, uint32_t vcpus, int tsc_deadline)
     highest(c, 0x80000000);
 }
 
+/* QEMU's emulation of SVM does not tell KVM of XSETBV: the guest's XCR0 would be lost at its next entry, and with it
+   what XSAVE does. There, a guest has none of it. */
+void cpuid_without_xsave(struct cpuid *c)
+{
+    static const struct rule without[] = {
+        /* FMA XSAVE AVX F16C */
+        {1, ANY, ECX, ~(BIT(12) | BIT(26) | BIT(28) | BIT(29)), 0},
+        /* AVX2, AVX512 of all kinds */
+        {7, 0, EBX,
+         ~(BIT(5) | BIT(16) | BIT(17) | BIT(21) | BIT(26) | BIT(27) | BIT(28) | BIT(30) | BIT(31)),
+         0},
+        /* VBMI PKU VBMI2 VAES VPCLMULQDQ VNNI BITALG VPOPCNTDQ */
+        {7, 0, ECX, ~(BIT(1) | BIT(3) | BIT(6) | BIT(9) | BIT(10) | BIT(11) | BIT(12) | BIT(14)),
+         0},
+        {7, 0, EDX, ~(BIT(2) | BIT(3) | BIT(8) | BIT(23)), 0},
+        {7, 1, EAX, ~(BIT(4) | BIT(5) | BIT(23)), 0},
+        {0x80000001, ANY, ECX, ~(BIT(11) | BIT(15) | BIT(16)), 0}, /* XOP LWP FMA4 */
+    };
+    uint32_t i, n = 0;
+
+    for (i = 0; i < sizeof(without) / sizeof(without[0]); i++)
+        apply(c, &without[i]);
+    for (i = 0; i < c->n; i++)
+        if (c->v[i].function != 0xd)
+            c->v[n++] = c->v[i];
+    c->n = n;
+}
+
 void cpuid_number(struct cpuid *c, uint32_t index)
 {
     struct kvm_cpuid_entry2 *e;
@@ -273,7 +301,8 @@ void cpuid_number(struct cpuid *c, uint32_t index)
     }
 }
 
-/* Leaves whose registers are lists of features: no bit may be wanted that is not there. */
+/* Leaves whose registers are lists of features: no bit may be wanted that is not there. Leaves that this program
+   would not show are wanted by nobody who was its guest. */
 int cpuid_covers(const struct cpuid *have, const struct cpuid *want, struct why *w)
 {
     static const struct {
@@ -286,6 +315,12 @@ int cpuid_covers(const struct cpuid *have, const struct cpuid *want, struct why 
     struct cpuid h = *have, n = *want;
     size_t i;
 
+    for (i = 0; i < n.n; i++)
+        if (!kept(&n.v[i]) && n.v[i].function != 0xb &&
+            (n.v[i].function < 0x80000002 || n.v[i].function > 0x80000004))
+            return why(w, -ENOTSUP,
+                       "the snapshot's processor has a CPUID leaf 0x%x, which none here has",
+                       n.v[i].function);
     for (i = 0; i < sizeof(f) / sizeof(f[0]); i++) {
         struct kvm_cpuid_entry2 *a = cpuid_find(&h, f[i].leaf, f[i].sub);
         struct kvm_cpuid_entry2 *b = cpuid_find(&n, f[i].leaf, f[i].sub);

@@ -8,6 +8,7 @@
  * Order: task segment, interrupt controllers and timer before any processor. A state is loaded after the processors
  * (PIT, clock, controllers). Threads: the VMM thread; kvm_pulse() on any.
  */
+#include <cpuid.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -57,6 +58,15 @@ static int need(const struct kvm *k, struct why *w)
     return 0;
 }
 
+/* Is what KVM stands on itself an emulation? */
+static int emulated(void)
+{
+    uint32_t eax, id[3];
+
+    __cpuid(0x40000000, eax, id[0], id[1], id[2]);
+    return eax >= 0x40000000 && !memcmp(id, "TCGTCGTCGTCG", sizeof(id));
+}
+
 static int describe(struct kvm *k, uint32_t vcpus, struct why *w)
 {
     struct {
@@ -69,6 +79,8 @@ static int describe(struct kvm *k, uint32_t vcpus, struct why *w)
     k->tsc_deadline =
         ioctl(k->fd, KVM_CHECK_EXTENSION, (unsigned long)KVM_CAP_TSC_DEADLINE_TIMER) > 0;
     cpuid_filter(&k->cpuid, vcpus, k->tsc_deadline);
+    if (emulated())
+        cpuid_without_xsave(&k->cpuid);
     if (ioctl(k->fd, KVM_GET_MSR_INDEX_LIST, &list) < 0)
         return why(w, -errno, "KVM_GET_MSR_INDEX_LIST: %s", strerror(errno));
     msrs_choose(&k->msrs, list.v, list.n);

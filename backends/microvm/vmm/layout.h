@@ -24,6 +24,7 @@
 #define AT_ACPI 0xe0000ull       /* root pointer first */
 #define ACPI_ROOM 0x10000ull
 #define AT_MPTABLE 0xf0000ull
+#define AT_FIRMWARE 0xffff0ull /* where a jump to the firmware arrives in real mode */
 #define AT_KERNEL 0x100000ull
 
 #define IOAPIC_BASE 0xfec00000u

@@ -62,6 +62,7 @@ static void drain(int fd)
 
 /* ----------------------------------------------------------------------- timers */
 
+/* @seccomp vmm vcpu: timerfd_settime */
 static void arm(struct loop *l)
 {
     struct itimerspec s;
@@ -181,6 +182,7 @@ static int table_for(struct loop *l, int fd)
 }
 
 /* What is to wake for nothing is not in the epoll at all: it would report errors and hang-up. */
+/* @seccomp vmm vcpu: epoll_ctl */
 static int apply(struct loop *l, int fd, uint32_t events)
 {
     struct watch *w = &l->w[fd];
@@ -285,6 +287,7 @@ void loop_free(struct loop *l)
     free(l);
 }
 
+/* @seccomp vmm: epoll_wait read */
 int loop_run(struct loop *l, void (*before)(void *), void (*after)(void *), void *ctx)
 {
     struct epoll_event e[BATCH];

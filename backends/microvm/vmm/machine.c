@@ -72,6 +72,8 @@ static int fill_memory(struct machine *m, struct boot_entry *ret, struct why *w)
     if (r == 0)
         r = mptable_write(&m->ram, m->config.vcpus);
     if (r == 0)
+        r = platform_firmware(&m->ram);
+    if (r == 0)
         r = ram_write(&m->ram, AT_GENERATION, m->config.generation, sizeof(m->config.generation));
     return r < 0 ? why(w, r, "the machine's tables do not fit into its memory") : 0;
 }

@@ -11,11 +11,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
+#include "confine.h"
 #include "vmm.h"
 
 static struct machine machine = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -53,15 +54,16 @@ int main(void)
 
     descriptors();
     signal(SIGPIPE, SIG_IGN);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        vmm_end(VMM_EXIT_HOST, "cella-vmm: no new privileges: %s", strerror(errno));
+    mallopt(M_ARENA_MAX, 1); /* others would need mprotect in processors' threads */
+    if (confine_prepare(&w) < 0)
+        vmm_end(VMM_EXIT_HOST, "%s", w.text);
     while (control_turn(&machine) != VMM_OP_CONFIG || !machine.n_cpu)
         ;
-    r = control_watch(&machine, &w);
-    if (r == 0)
-        r = confine_vmm(&w);
-    if (r < 0)
+    if (control_watch(&machine, &w) < 0)
         vmm_end(VMM_EXIT_HOST, "%s", w.text);
+    r = confine_vmm();
+    if (r < 0 && r != -ENOSYS)
+        vmm_end(VMM_EXIT_HOST, "seccomp: the filter is refused: %s", strerror(-r));
     r = loop_run(machine.loop, lock, unlock, &machine);
     vmm_end(VMM_EXIT_HOST, "event loop: %s", strerror(-r));
 }

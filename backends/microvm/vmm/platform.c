@@ -47,6 +47,25 @@ static const struct bus_range ranges[] = {
     {.base = PORT_I8042, .len = 5, .read = power_read, .write = keyboard_write}, /* never busy */
 };
 
+/* A kernel that finds the hardware-reduced model and no EFI restarts by a jump to the firmware (Linux does, unless
+   reboot= says otherwise). There is none, but these are its instructions: out of AL to the reset port. */
+int platform_firmware(const struct ram *ram)
+{
+    static const uint8_t code[] = {
+        0xb0,
+        POWER_RESET_VALUE, /* mov al, value */
+        0xba,
+        (PORT_POWER + POWER_RESET) & 0xff,
+        (PORT_POWER + POWER_RESET) >> 8, /* mov dx, port */
+        0xee,                            /* out dx, al */
+        0xf4,
+        0xeb,
+        0xfd, /* hlt; again */
+    };
+
+    return ram_write(ram, AT_FIRMWARE, code, sizeof(code));
+}
+
 int platform_add(struct bus *ports)
 {
     int r = bus_add(ports, &ranges[0]);

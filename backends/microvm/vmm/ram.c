@@ -135,6 +135,7 @@ int ram_write(const struct ram *r, uint64_t gpa, const void *in, uint64_t len)
     return 0;
 }
 
+/* @seccomp vmm: fallocate mmap madvise */
 int ram_discard(const struct ram *r, uint64_t gpa, uint64_t len)
 {
     uint8_t *p = ram_at(r, gpa, len);

@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 
+#include "confine.h"
 #include "vmm.h"
 
 #define KICK SIGUSR1
@@ -138,7 +139,7 @@ static void *thread(void *self)
     struct vcpu *c = self;
     int r = confine_vcpu();
 
-    if (r < 0)
+    if (r < 0 && r != -ENOSYS)
         vmm_end(VMM_EXIT_HOST, "seccomp: processor %u cannot be confined: %s", c->index,
                 strerror(-r));
     park(c);

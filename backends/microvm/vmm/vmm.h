@@ -112,10 +112,7 @@ int machine_load(struct machine *m, int borrow_fd, struct why *w);
 
 /* ---- platform.c: power, reset, keyboard controller ---- */
 int platform_add(struct bus *ports);
-
-/* ---- confine.c ---- */
-int confine_vmm(struct why *w);
-int confine_vcpu(void);
+int platform_firmware(const struct ram *ram);
 
 /* ---- control.c ---- */
 int control_check(const struct vmm_request *r, long len, int n_fds, const struct machine *m,

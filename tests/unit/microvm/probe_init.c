@@ -162,7 +162,7 @@ int main(void)
         return 0; /* process 1 ends */
     if (!strcmp(what, "reset"))
         reboot(RB_AUTOBOOT);
-    if (!strcmp(what, "count"))
+    if (!strcmp(what, "count")) /* quietly */
         count();
     if (!strcmp(what, "hostile"))
         hostile();

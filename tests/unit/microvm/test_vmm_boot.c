@@ -16,50 +16,286 @@
 #include "util.h"
 #include "vmm_host.h"
 
-#define BOOT_MS 120000
+#define BOOT_MS 60000
 #define QUIET "console=ttyS0 loglevel=6 panic=-1 mitigations=off random.trust_cpu=on "
 
-static const char *kernel;
+static const char *kernel, *cloud;
 
-static void boots(struct vmm *v, struct vmm_parts *p, const char *append, uint32_t vcpus)
+static void boots(struct vmm *v, struct vmm_parts *p, int kernel_fd, const char *append,
+                  uint32_t vcpus)
 {
-    vmm_parts_init(p, kernel, append, 128);
+    vmm_parts_init(p, NULL, append, 128);
+    p->kernel_fd = kernel_fd;
     p->initrd_fd = vmm_initrd(PROBE_INIT);
     p->config.vcpus = vcpus;
     p->config.flags |= VMM_CONFIG_TIMINGS;
-    assert_int_equal(vmm_start(v, p), 0);
+    if (vmm_start(v, p) < 0) {
+        vmm_ended(v, 2000);
+        fprintf(stderr, "CONFIG: %d %s\n", v->status, v->why);
+    }
     assert_int_equal(vmm_op(v, VMM_OP_CONT, 0, -1), 0);
 }
 
+static int open_kernel(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void ends(struct vmm *v, struct vmm_parts *p, int status, const char *why)
+{
+    if (vmm_ended(v, BOOT_MS) != status || !strstr(v->why, why))
+        fprintf(stderr, "%s\n%s\n", v->log, v->why);
+    assert_int_equal(v->status, status);
+    assert_non_null(strstr(v->why, why));
+    vmm_kill(v);
+    vmm_parts_fini(p);
+}
+
+static struct vmm v;
+
 static void finds_its_machine(void **state)
 {
-    static struct vmm v;
     struct vmm_parts p;
 
     (void)state;
-    boots(&v, &p, QUIET "probe=off", 2);
+    boots(&v, &p, open_kernel(kernel), QUIET "probe=off", 2);
     assert_non_null(vmm_says(&v, "probe: init", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "probe: cpus 2", NULL, BOOT_MS));
+    assert_non_null(vmm_says(&v, "probe: clock kvm-clock", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "probe: cores 0-1", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "generation=1 serial=1 button=1 events=1", NULL, BOOT_MS));
+    assert_non_null(vmm_says(&v, "probe: acpi virtio=4", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "probe: cpuid hypervisor=1 unwanted=0", NULL, BOOT_MS));
-    assert_int_equal(vmm_ended(&v, BOOT_MS), 0);
-    assert_non_null(strstr(v.why, "guest: switched itself off"));
+    ends(&v, &p, 0, "guest: switched itself off");
+}
+
+static void cloud_kernel_and_reset(void **state)
+{
+    struct vmm_parts p;
+
+    (void)state;
+    boots(&v, &p, open_kernel(cloud), QUIET "probe=reset", 1);
+    assert_non_null(vmm_says(&v, "generation=1 serial=1 button=1 events=1", NULL, BOOT_MS));
+    assert_non_null(vmm_says(&v, "probe: doing reset", NULL, BOOT_MS));
+    ends(&v, &p, 0, "guest: asked for a reset");
+}
+
+static void elf(const char *path, int pvh)
+{
+    struct vmm_parts p;
+    int fd = vmm_unpack(path, pvh);
+
+    assert_true(fd >= 0);
+    boots(&v, &p, fd, QUIET "probe=off", 1);
+    assert_non_null(vmm_says(&v, "generation=1 serial=1 button=1 events=1", NULL, BOOT_MS));
+    ends(&v, &p, 0, "guest: switched itself off");
+}
+
+static void elf_pvh(void **state)
+{
+    (void)state;
+    elf(kernel, 1);
+}
+
+static void elf_64(void **state)
+{
+    (void)state;
+    elf(cloud, 0);
+}
+
+static void keyboard_reset(void **state)
+{
+    struct vmm_parts p;
+
+    (void)state;
+    boots(&v, &p, open_kernel(cloud), QUIET "reboot=k probe=reset", 1);
+    ends(&v, &p, 0, "guest: asked for a reset (keyboard controller)");
+}
+
+static void triple_fault(void **state)
+{
+    struct vmm_parts p;
+
+    (void)state;
+    boots(&v, &p, open_kernel(cloud), QUIET "reboot=t probe=reset", 1);
+    ends(&v, &p, 1, "guest: triple fault on processor 0");
+}
+
+static void panic(void **state)
+{
+    struct vmm_parts p;
+
+    (void)state;
+    boots(&v, &p, open_kernel(cloud), QUIET "probe=panic", 1);
+    assert_non_null(vmm_says(&v, "Kernel panic - not syncing", NULL, BOOT_MS));
+    ends(&v, &p, 0, "guest: asked for a reset");
+}
+
+static void hostile_registers(void **state)
+{
+    struct vmm_parts p;
+
+    (void)state;
+    boots(&v, &p, open_kernel(cloud), QUIET "iomem=relaxed probe=hostile", 1);
+    assert_non_null(vmm_says(&v, "probe: hostile memory", NULL, BOOT_MS));
+    assert_non_null(vmm_says(&v, "probe: hostile done", NULL, BOOT_MS));
+    ends(&v, &p, 0, "guest: switched itself off");
+}
+
+/* ----------------------------------------------------------------------- copies */
+
+struct tick {
+    unsigned long n, sum, random;
+    long mono, real;
+};
+
+/* The first whole tick behind `from`. */
+static struct tick tick_after(struct vmm *m, const char *from)
+{
+    const char *at = vmm_says(m, "probe: tick ", from, BOOT_MS);
+    struct tick t = {0};
+
+    assert_non_null(at);
+    assert_non_null(vmm_says(m, "\n", at, BOOT_MS));
+    assert_int_equal(sscanf(at, "probe: tick %lu mono %ld real %ld sum %lu random %lx", &t.n,
+                            &t.mono, &t.real, &t.sum, &t.random),
+                     5);
+    return t;
+}
+
+static struct tick last_tick(struct vmm *m)
+{
+    const char *at = m->log, *next;
+
+    while ((next = strstr(at + 1, "probe: tick ")) && strchr(next, '\n'))
+        at = next;
+    return tick_after(m, at);
+}
+
+static uint64_t sum_of(int fd)
+{
+    uint64_t size = (uint64_t)lseek(fd, 0, SEEK_END), sum = 0, i;
+    uint64_t *p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+
+    assert_true(p != MAP_FAILED);
+    for (i = 0; i < size / 8; i++)
+        sum = sum * 31 + p[i];
+    munmap(p, size);
+    return sum;
+}
+
+static void copy_start(struct vmm *c, const struct vmm_parts *of, char generation, int state_fd)
+{
+    struct vmm_parts p = *of;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", of->ram_fd);
+    p.ram_fd = open(path, O_RDONLY | O_CLOEXEC);
+    p.kernel_fd = p.initrd_fd = -1;
+    p.config.flags |= VMM_CONFIG_PRIVATE | VMM_CONFIG_INCOMING;
+    memset(p.config.generation, generation, sizeof(p.config.generation));
+    if (vmm_start(c, &p) < 0 || vmm_op(c, VMM_OP_CONT, 0, -1) != -EPROTO)
+        fprintf(stderr, "copy: %s\n", c->why);
+    assert_int_equal(vmm_op(c, VMM_OP_LOAD, 0, state_fd), 0);
+    assert_int_equal(vmm_op(c, VMM_OP_LOAD, 0, state_fd), -EPROTO);
+    close(p.ram_fd);
+}
+
+#define COPIES 3
+
+static void copies(uint32_t vcpus, const char *append)
+{
+    static struct vmm copy[COPIES];
+    struct tick before, after[COPIES + 1];
+    struct vmm_parts p;
+    int state_fd = memfd_create("state", MFD_CLOEXEC), i, k;
+    uint64_t sum;
+
+    boots(&v, &p, open_kernel(kernel), append, vcpus);
+    assert_non_null(vmm_says(&v, "probe: tick 3 ", NULL, BOOT_MS));
+    assert_int_equal(vmm_op(&v, VMM_OP_SAVE, 0, state_fd), -EBUSY);
+    assert_int_equal(vmm_op(&v, VMM_OP_PAUSE, 0, -1), 0);
+    assert_int_equal(vmm_op(&v, VMM_OP_SAVE, 0, state_fd), 0);
+    assert_int_equal(vmm_op(&v, VMM_OP_DETACH, 0, -1), 0);
+    usleep(1500000); /* time that the copies must not see */
+    assert_int_equal(vmm_op(&v, VMM_OP_STATS, 0, -1), 0);
+    before = last_tick(&v);
+    sum = sum_of(p.ram_fd);
+    for (i = 0; i < COPIES; i++) {
+        copy_start(&copy[i], &p, (char)('a' + i), state_fd);
+        assert_int_equal(vmm_op(&copy[i], VMM_OP_CONT, 0, -1), 0);
+        assert_non_null(
+            vmm_says(&copy[i], "crng reseeded due to virtual machine fork", NULL, BOOT_MS));
+        after[i] = tick_after(&copy[i], NULL);
+    }
+    k = (int)v.log_len;
+    assert_int_equal(vmm_op(&v, VMM_OP_CONT, 0, -1), 0);
+    after[COPIES] = tick_after(&v, v.log + k - 1);
+    for (i = 0; i <= COPIES; i++) {
+        assert_in_range(after[i].n, before.n + 1, before.n + 2);
+        assert_int_equal(after[i].sum, before.sum);
+        for (k = 0; k < i; k++)
+            assert_int_not_equal(after[i].random, after[k].random);
+        if (i < COPIES) {
+            assert_true(after[i].mono >= before.mono);
+            assert_true(after[i].mono < before.mono + 1200);
+        }
+    }
+    for (i = 0; i < COPIES; i++) {
+        assert_non_null(vmm_says(&copy[i], "probe: tick 12 ", NULL, BOOT_MS));
+        vmm_kill(&copy[i]);
+    }
+    assert_true(sum_of(p.ram_fd) == sum); /* nobody has written into the snapshot */
     vmm_kill(&v);
     vmm_parts_fini(&p);
+    close(state_fd);
+}
+
+static void copies_of_one(void **state)
+{
+    (void)state;
+    copies(1, QUIET "probe=count");
+}
+
+static void copies_of_two(void **state)
+{
+    (void)state;
+    copies(2, QUIET "probe=count");
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_its_machine),
+        cmocka_unit_test(cloud_kernel_and_reset),
+        cmocka_unit_test(elf_pvh),
+        cmocka_unit_test(elf_64),
+        cmocka_unit_test(keyboard_reset),
+        cmocka_unit_test(triple_fault),
+        cmocka_unit_test(panic),
+        cmocka_unit_test(hostile_registers),
+        cmocka_unit_test(copies_of_one),
+        cmocka_unit_test(copies_of_two),
     };
     const char *missing = vmm_missing();
+    static char path[300];
 
     if (missing) {
         fprintf(stderr, "test-vmm-boot: skipped: %s\n", missing);
         return 77;
     }
-    kernel = argc > 1 ? argv[1] : TEST_BUILD "/test-cache/state/kernels/default/vmlinuz";
+    kernel = getenv("CELLA_TEST_KERNEL");
+    if (!kernel)
+        kernel = TEST_BUILD "/test-cache/state/kernels/default/vmlinuz";
+    snprintf(path, sizeof(path), "%s/kernel/vmlinuz",
+             getenv("LAB_CACHE") ? getenv("LAB_CACHE") : "/root/.cache/cella-lab");
+    cloud = path;
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /* Starts cella-vmm with the descriptors of control.h and nothing else. Threads: one. */
+#include <archive.h>
+#include <archive_entry.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,6 +13,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "host.h"
 #include "initrd.h"
 #include "vmm_host.h"
 
@@ -18,12 +21,9 @@
 
 const char *vmm_missing(void)
 {
-    int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    static char why[200];
 
-    if (fd < 0)
-        return "no usable /dev/kvm";
-    close(fd);
-    return NULL;
+    return host_kvm(why, sizeof(why)) ? NULL : why;
 }
 
 int vmm_initrd(const char *init)
@@ -75,6 +75,66 @@ void vmm_parts_fini(struct vmm_parts *p)
     close(p->root_fd);
     for (i = 0; i < p->n_layers; i++)
         close(p->layer_fd[i]);
+}
+
+static int copy_out(struct archive *a, int fd)
+{
+    static char part[65536];
+    struct archive_entry *e;
+    la_ssize_t n;
+
+    if (archive_read_next_header(a, &e) != ARCHIVE_OK)
+        return -1;
+    while ((n = archive_read_data(a, part, sizeof(part))) > 0)
+        if (write(fd, part, (size_t)n) != n)
+            return -1;
+    return n < 0 ? -1 : 0;
+}
+
+/* The note of type 18 of "Xen", made one of a type that nobody reads. */
+static void hide_pvh(int fd)
+{
+    static const char note[] = "\4\0\0\0\10\0\0\0\22\0\0\0Xen";
+    off_t size = lseek(fd, 0, SEEK_END);
+    char *p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), *at;
+
+    if (p == MAP_FAILED)
+        abort();
+    at = memmem(p, (size_t)size, note, sizeof(note));
+    if (at)
+        at[8] = 99;
+    munmap(p, (size_t)size);
+}
+
+int vmm_unpack(const char *kernel, int pvh)
+{
+    struct archive *a = archive_read_new();
+    uint8_t head[0x260];
+    uint32_t at, len;
+    char *text = NULL;
+    size_t size;
+    int fd = memfd_create("vmlinux", MFD_CLOEXEC);
+
+    if (read_file_at(AT_FDCWD, kernel, 64 << 20, &text, &size) < 0)
+        return -1;
+    memcpy(head, text, sizeof(head));
+    memcpy(&at, head + 0x248, 4);
+    memcpy(&len, head + 0x24c, 4);
+    at += (head[0x1f1] + 1u) * 512;
+    archive_read_support_filter_all(a);
+    archive_read_support_format_raw(a);
+    /* The last four bytes are the kernel's own: how long it is unpacked. */
+    if (at + (uint64_t)len > size ||
+        archive_read_open_memory(a, text + at, len - 4) != ARCHIVE_OK || copy_out(a, fd) < 0) {
+        fprintf(stderr, "%s: %s\n", kernel, archive_error_string(a));
+        close(fd);
+        fd = -1;
+    }
+    archive_read_free(a);
+    free(text);
+    if (fd >= 0 && !pvh)
+        hide_pvh(fd);
+    return fd;
 }
 
 static void listen_vsock(struct vmm *v)

@@ -34,6 +34,9 @@ void vmm_parts_init(struct vmm_parts *p, const char *kernel, const char *append,
 void vmm_parts_fini(struct vmm_parts *p);
 int vmm_initrd(const char *init); /* an archive with that program as /init */
 
+/* The ELF file inside of a bzImage; `pvh` 0 = without the note that names the PVH entry. -1 = it cannot be had. */
+int vmm_unpack(const char *kernel, int pvh);
+
 /* Starts the program; asks nothing. */
 void vmm_spawn(struct vmm *v, const struct vmm_parts *p);
 /* vmm_spawn() and CONFIG; returns the code of the answer. */
