@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 
 #include "guest.h"
+#include "look.h"
 
 #define AT_EMPTY_PATH_ 0x1000
 #define OPEN_TREE_CLONE_ 1
@@ -46,41 +47,7 @@ static const char *const links[][2] = {{"/proc/self/fd", "/dev/fd"},
                                        {"pts/ptmx", "/dev/ptmx"}};
 
 /* As in a container: what shows the machine, which a program in a cell has no use for. */
-static const char *const masked[] = {"/proc/acpi",
-                                     "/proc/asound",
-                                     "/proc/kcore",
-                                     "/proc/keys",
-                                     "/proc/key-users",
-                                     "/proc/kallsyms",
-                                     "/proc/kmsg",
-                                     "/proc/latency_stats",
-                                     "/proc/timer_list",
-                                     "/proc/timer_stats",
-                                     "/proc/sched_debug",
-                                     "/proc/scsi",
-                                     "/proc/interrupts",
-                                     "/proc/kpagecount",
-                                     "/proc/kpageflags",
-                                     "/proc/kpagecgroup",
-                                     "/proc/iomem",
-                                     "/proc/ioports",
-                                     "/proc/vmallocinfo",
-                                     "/proc/slabinfo",
-                                     "/proc/swaps",
-                                     "/proc/modules",
-                                     "/proc/diskstats",
-                                     "/sys/firmware",
-                                     "/sys/kernel/security",
-                                     "/sys/kernel/debug",
-                                     "/sys/kernel/tracing",
-                                     "/sys/devices/virtual/powercap",
-                                     "/sys/module",
-                                     "/sys/fs/pstore",
-                                     "/sys/devices/virtual/dmi",
-                                     "/proc/cmdline"};
-
-static const char *const frozen[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
-                                     "/proc/sysrq-trigger"};
+static const char *const masked[] = {LOOK_MASKED}, *const frozen[] = {LOOK_FROZEN};
 
 /* Files of init over paths of the cell. Index into `trees`. */
 static const struct {

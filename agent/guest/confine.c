@@ -8,7 +8,7 @@
  * The boundary is the machine; this keeps the workload from what init promises the host: that
  * nothing runs while the cell is frozen, and that names and addresses are what it was told. And a
  * program meets the same answers whatever backend it runs on. The filters come from the same table
- * (backends/container/syscalls.h). Threads: one, between clone and exec.
+ * (core/util/look/syscalls.h). Threads: one, between clone and exec.
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>

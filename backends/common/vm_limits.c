@@ -10,35 +10,10 @@
  */
 #include <sys/stat.h>
 
+#include "limit.h"
 #include "vm.h"
 
 #define ENGINE_TASKS 160
-
-static int unenforced(struct vm *f, const char *name, int code, struct cella_error *err)
-{
-    const char *why = err && err->msg ? err->msg : "not possible on this host";
-    struct cella_field fields[2] = {
-        {.name = "limit", .type = CELLA_FIELD_STR, .str = {name, strlen(name)}},
-        {.name = "reason", .type = CELLA_FIELD_STR, .str = {why, strlen(why)}},
-    };
-    struct cella_event event = {.hdr = CELLA_HDR_INIT(struct cella_event, CELLA_KIND_EVENT),
-                                .kind = "limit.unenforced",
-                                .fields = fields,
-                                .n_fields = 2,
-                                .field_stride = sizeof(struct cella_field)};
-
-    if (!f->best_effort) {
-        if (err)
-            err->code = -ENOTSUP;
-        return code == -ENOTSUP || code == -ENOENT ? -ENOTSUP : code;
-    }
-    code = f->host->emit(f->host->ctx, &event);
-    return code < 0
-               ? cella_error_set(err, code, STEP_CGROUP,
-                                 "limit %s is not enforced and the audit could not record it: %s",
-                                 name, strerror(-code))
-               : 0;
-}
 
 int limits_apply(struct vm *f, struct cella_error *err)
 {
@@ -56,7 +31,7 @@ int limits_apply(struct vm *f, struct cella_error *err)
         r = cgroup_set_pids(&f->cgroup, ENGINE_TASKS, why);
     if (r == 0 && f->limits.cpu_millis &&
         (r = cgroup_set_cpu(&f->cgroup, f->limits.cpu_millis, why)) < 0)
-        r = unenforced(f, "cpu", r, why);
+        r = limit_unenforced(f->host, f->best_effort, "cpu", r, why);
     return r;
 }
 

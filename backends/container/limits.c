@@ -14,33 +14,7 @@
 #include <sys/sysmacros.h>
 
 #include "container.h"
-
-/* One limit could not be set: refuse, or say so and go on. `err` holds the reason. */
-static int unenforced(struct container *c, const char *name, int code, struct cella_error *err)
-{
-    const char *why = err && err->msg ? err->msg : "not possible on this host";
-    struct cella_field fields[2] = {
-        {.name = "limit", .type = CELLA_FIELD_STR, .str = {name, strlen(name)}},
-        {.name = "reason", .type = CELLA_FIELD_STR, .str = {why, strlen(why)}},
-    };
-    struct cella_event event = {.hdr = CELLA_HDR_INIT(struct cella_event, CELLA_KIND_EVENT),
-                                .kind = "limit.unenforced",
-                                .fields = fields,
-                                .n_fields = 2,
-                                .field_stride = sizeof(struct cella_field)};
-
-    if (!c->best_effort) {
-        if (err)
-            err->code = -ENOTSUP;
-        return code == -ENOTSUP || code == -ENOENT ? -ENOTSUP : code;
-    }
-    code = c->host->emit(c->host->ctx, &event);
-    return code < 0
-               ? cella_error_set(err, code, STEP_CGROUP,
-                                 "limit %s is not enforced and the audit could not record it: %s",
-                                 name, strerror(-code))
-               : 0;
-}
+#include "limit.h"
 
 /* The whole disk under a path, or -ENOTSUP: throttling works on block devices only. */
 static int disk_of(const char *path, dev_t *ret)
@@ -110,13 +84,13 @@ int limits_apply(struct container *c, const struct cella_spec *spec, struct cell
     int r = 0;
 
     if (l->memory_bytes && (r = cgroup_set_memory(&c->cgroup, l->memory_bytes, why)) < 0)
-        r = unenforced(c, "memory", r, why);
+        r = limit_unenforced(c->host, c->best_effort, "memory", r, why);
     if (r == 0 && l->pids && (r = cgroup_set_pids(&c->cgroup, l->pids + PIDS_HEADROOM, why)) < 0)
-        r = unenforced(c, "pids", r, why);
+        r = limit_unenforced(c->host, c->best_effort, "pids", r, why);
     if (r == 0 && l->cpu_millis && (r = cgroup_set_cpu(&c->cgroup, l->cpu_millis, why)) < 0)
-        r = unenforced(c, "cpu", r, why);
+        r = limit_unenforced(c->host, c->best_effort, "cpu", r, why);
     if (r == 0 && (l->io_read_bps || l->io_write_bps) && (r = io_apply(c, spec, why)) < 0)
-        r = unenforced(c, "io", r, why);
+        r = limit_unenforced(c->host, c->best_effort, "io", r, why);
     return r;
 }
 

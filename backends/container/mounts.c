@@ -26,6 +26,7 @@
 #include <sys/sysmacros.h>
 
 #include "container.h"
+#include "look.h"
 
 #define MS_PRIVATE_ (1u << 18)
 #define MS_REC_ 16384u
@@ -361,41 +362,7 @@ static void user_mounts(const struct launch *l, int root, int image)
     }
 }
 
-static const char *const masked[] = {"/proc/acpi",
-                                     "/proc/asound",
-                                     "/proc/kcore",
-                                     "/proc/keys",
-                                     "/proc/key-users",
-                                     "/proc/kallsyms",
-                                     "/proc/kmsg",
-                                     "/proc/latency_stats",
-                                     "/proc/timer_list",
-                                     "/proc/timer_stats",
-                                     "/proc/sched_debug",
-                                     "/proc/scsi",
-                                     "/proc/interrupts",
-                                     "/proc/kpagecount",
-                                     "/proc/kpageflags",
-                                     "/proc/kpagecgroup",
-                                     "/proc/iomem",
-                                     "/proc/ioports",
-                                     "/proc/vmallocinfo",
-                                     "/proc/slabinfo",
-                                     "/proc/swaps",
-                                     "/proc/modules",
-                                     "/proc/diskstats",
-                                     "/sys/firmware",
-                                     "/sys/kernel/security",
-                                     "/sys/kernel/debug",
-                                     "/sys/kernel/tracing",
-                                     "/sys/devices/virtual/powercap",
-                                     "/sys/module",
-                                     "/sys/fs/pstore",
-                                     "/sys/devices/virtual/dmi",
-                                     "/proc/cmdline"};
-
-static const char *const frozen[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
-                                     "/proc/sysrq-trigger"};
+static const char *const masked[] = {LOOK_MASKED}, *const frozen[] = {LOOK_FROZEN};
 
 /* What shows the host: files become /dev/null, directories an empty one. Owners are seen from the cell's user
    namespace, where the host's root is somebody without a number. */
