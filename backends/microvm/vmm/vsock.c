@@ -190,11 +190,11 @@ static struct conn *find(struct vsock *v, uint32_t host_port, uint32_t port)
 static void data(struct vsock *v, struct conn *c, uint32_t len)
 {
     struct iovec iov[CHAIN_MAX];
-    uint32_t n;
+    uint32_t n, held = c->got - c->fwd;
 
     /* 5.10.6.3: no more than the credit; and nothing after the end. */
-    if (len > v->chain.out_bytes - HDR || (uint32_t)(c->got - c->fwd) > ALLOC ||
-        len > ALLOC - (uint32_t)(c->got - c->fwd) || (c->peer_shut & VIRTIO_VSOCK_SHUTDOWN_SEND)) {
+    if (len > v->chain.out_bytes - HDR || (c->peer_shut & VIRTIO_VSOCK_SHUTDOWN_SEND) ||
+        held > ALLOC || len > ALLOC - held) {
         vsock_kill(v, c);
         return;
     }

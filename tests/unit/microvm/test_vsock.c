@@ -651,7 +651,7 @@ static void test_transport_reset(void **state)
     struct state_in i;
     uint32_t head, len;
     struct id c;
-    int fd, early;
+    int fd, early, late;
 
     (void)state;
     ready();
@@ -676,6 +676,7 @@ static void test_transport_reset(void **state)
     assert_true(drv_wait(&w.d, 2, &len) >= 0);
     assert_int_equal(len, 4);
     assert_int_equal(*(uint32_t *)drv_at(&w.d, EVENT_AT), VIRTIO_VSOCK_EVENT_TRANSPORT_RESET);
+    late = client("CONNECT 7\n");
     nothing(); /* until the guest has taken that in */
     say(&c, VIRTIO_VSOCK_OP_RW, 0, "old", 3);
     expect(VIRTIO_VSOCK_OP_RST);
@@ -683,11 +684,15 @@ static void test_transport_reset(void **state)
     drv_kick(&w.d, 2);
     expect(VIRTIO_VSOCK_OP_REQUEST);
     assert_int_equal(w.h.dst_port, 1025);
-    assert_int_not_equal(w.h.src_port, c.host);
     c = this();
+    expect(VIRTIO_VSOCK_OP_REQUEST);
+    assert_int_equal(w.h.dst_port, 7);
+    assert_int_not_equal(w.h.src_port, c.host);
     say(&c, VIRTIO_VSOCK_OP_RST, 0, NULL, 0);
     expect(VIRTIO_VSOCK_OP_REQUEST);
+    assert_int_equal(w.h.dst_port, 1025);
     close(early);
+    close(late);
     state_out_free(&o);
 }
 
