@@ -23,10 +23,14 @@ int vsock_socket(void)
 int vsock_listen(uint32_t port)
 {
     struct sockaddr_vm a = {.svm_family = AF_VSOCK, .svm_port = port, .svm_cid = VMADDR_CID_ANY};
-    int fd = vsock_socket();
+    int low = vsock_socket(), fd;
 
+    if (low < 0)
+        return low;
+    fd = fcntl(low, F_DUPFD_CLOEXEC, 16); /* the low numbers are the link's and its like */
+    close(low);
     if (fd < 0)
-        return fd;
+        return blame(errno, "descriptors", NULL);
     if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0) {
         int r = blame(errno, "cannot listen for the host", NULL);
         close(fd);
