@@ -235,12 +235,41 @@ static void test_args(void **state)
     qemu_args_free(v);
 }
 
+/* The small board: the same devices on another bus, and the order that tells them apart. */
+static void test_board(void **state)
+{
+    static const uint8_t mac[6] = {2, 0, 0, 0xab, 0, 1};
+    struct guest m = {.program = "/usr/bin/q",
+                      .name = "cella-x",
+                      .board = BOARD_MICROVM,
+                      .initrd = "/i",
+                      .append = "cella=1",
+                      .cpu = "max",
+                      .ram_bytes = 64 << 20,
+                      .vcpus = 1,
+                      .n_layers = 1,
+                      .mac = mac};
+    char **v;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(qemu_args(&m, &v), 0);
+    assert_true(has(v, "-machine", "microvm,memory-backend=ram,acpi=on"));
+    assert_true(has(v, "-device", "virtio-blk-device,drive=root,serial=cella-root"));
+    assert_true(has(v, "-device", "virtio-net-device,netdev=net,"));
+    for (i = 0; v[i]; i++)
+        if (strstr(v[i], "-pci") || strstr(v[i], "vmgenid") || strstr(v[i], "romfile"))
+            fail_msg("%s: the board has no such thing", v[i]);
+    qemu_args_free(v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greeting), cmocka_unit_test(test_events_between),
         cmocka_unit_test(test_bounded),  cmocka_unit_test(test_words),
         cmocka_unit_test(test_late),     cmocka_unit_test(test_args),
+        cmocka_unit_test(test_board),
     };
 
     signal(SIGPIPE, SIG_IGN);
