@@ -38,7 +38,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 int __wrap_confine_vcpu(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
-void __wrap_vmm_end(enum vmm_exit status, const char *fmt, ...) __attribute__((noreturn));
+void __wrap_vmm_end(enum vmm_exit status, const char *fmt, ...) PRINTF_LIKE(2, 3)
+    __attribute__((noreturn));
 
 /* A machine that cannot be made takes nothing back: the program ends then. */
 const char *__asan_default_options(void)
