@@ -35,12 +35,14 @@ static int replay_file(const char *path)
 
 int main(int argc, char **argv)
 {
-    DIR *d = argc > 1 ? opendir(argv[1]) : NULL;
+    DIR *d;
     struct dirent *e;
     char path[4096];
     unsigned count = 0;
 
-    LLVMFuzzerTestOneInput((const uint8_t *)"", 0);
+    LLVMFuzzerTestOneInput((const uint8_t *)"",
+                           0); /* before the directory is open: a target may want low descriptors */
+    d = argc > 1 ? opendir(argv[1]) : NULL;
     while (d && (e = readdir(d))) {
         if (e->d_name[0] == '.')
             continue;

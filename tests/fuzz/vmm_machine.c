@@ -69,7 +69,7 @@ static void load_changed(const uint8_t *data, size_t size)
     (void)machine_save(&m, state_fd, &w);
 }
 
-static void access_one(const uint8_t *r)
+static void reach(const uint8_t *r)
 {
     static const uint64_t places[] = {0, VIRTIO_MMIO_BASE - 0x100, LAPIC_BASE, AT_GENERATION};
     unsigned len = 1u << (r[0] & 3);
@@ -79,13 +79,17 @@ static void access_one(const uint8_t *r)
     if (bus == &m.memory)
         at += places[r[0] >> 4 & 3];
     memcpy(&value, r + 3, 4);
+    if (r[0] & 8)
+        bus_write(bus, at, &value, len);
+    else
+        bus_read(bus, at, &value, len);
+}
+
+static void access_one(const uint8_t *r)
+{
     fake_end_armed = 1;
-    if (setjmp(fake_end) == 0) { /* switching itself off is a guest's right */
-        if (r[0] & 8)
-            bus_write(bus, at, &value, len);
-        else
-            bus_read(bus, at, &value, len);
-    }
+    if (setjmp(fake_end) == 0) /* switching itself off is a guest's right */
+        reach(r);
     fake_end_armed = 0;
 }
 
