@@ -5,6 +5,7 @@
 The backend is plugins/copy-backend.c: its snapshots hold no process. What only a machine can show is in test_fork.py.
 """
 import contextlib
+import hashlib
 import json
 import os
 
@@ -69,6 +70,8 @@ def test_a_snapshot_and_its_copy(cella, copies):
             first = cella.events("copy")[0]
             line = next(e for e in cella.events(parent) if e["seq"] == first["parent_seq"])
             assert first["kind"] == "chain.open" and first["parent"] == its["id"] and line["kind"] == "cell.snapshot"
+            raw = (cella.state / "audit" / f"{its['id']}.jsonl").read_bytes().splitlines()[first["parent_seq"] - 1]
+            assert first["parent_head"] == hashlib.sha256(raw).hexdigest()
             assert cella.wait_event("copy", {"kind": "cell.request"})["snapshot"] == taken["id"]
             cella("audit", "verify", "copy").ok()
             cella("snapshot", "rm", "s1").one_line(125, "s1", "runs")  # its copy may need it
