@@ -5,8 +5,9 @@
  * ram - one mapping of one file, and the judgement of every guest-physical range.
  *
  * The mapping starts at a multiple of 2 MiB, so that the host may use large pages on both sides. Pages are
- * given back by a hole in the file while the mapping is shared; of a private mapping fresh anonymous pages are
- * laid over them, because MADV_DONTNEED would bring the file's old content back. Threads: any; mapping over
+ * given back by a hole in the file while the mapping is shared; of a private mapping our copies are dropped, and what
+ * the file has is there again: the guest's own from an earlier day. The mapping stays one piece, because the
+ * warden reads in /proc how the memory is mapped before it makes a snapshot of it. Threads: any; giving back
  * pages that are in use is the caller's to avoid.
  */
 #include <errno.h>
@@ -135,7 +136,7 @@ int ram_write(const struct ram *r, uint64_t gpa, const void *in, uint64_t len)
     return 0;
 }
 
-/* @seccomp vmm: fallocate mmap madvise */
+/* @seccomp vmm: fallocate madvise */
 int ram_discard(const struct ram *r, uint64_t gpa, uint64_t len)
 {
     uint8_t *p = ram_at(r, gpa, len);
@@ -152,9 +153,5 @@ int ram_discard(const struct ram *r, uint64_t gpa, uint64_t len)
                          (off_t)len) < 0
                    ? -errno
                    : 0;
-    if (mmap(p, len, PROT_READ | PROT_WRITE, map_flags(1) | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-        MAP_FAILED)
-        return -errno;
-    (void)madvise(p, len, MADV_DONTDUMP);
-    return 0;
+    return madvise(p, len, MADV_DONTNEED) < 0 ? -errno : 0;
 }

@@ -33,7 +33,8 @@ uint64_t ram_gpa(const struct ram *r, const void *p);
 /* Copies; -EFAULT as above. */
 int ram_read(const struct ram *r, uint64_t gpa, void *out, uint64_t len);
 int ram_write(const struct ram *r, uint64_t gpa, const void *in, uint64_t len);
-/* Gives whole pages back. Of a private mapping they read as zeros afterwards, never as the file's. */
+/* Gives whole pages back. They read as zeros afterwards, or, of a private mapping, as the file has them: the guest may
+   rely on neither (VIRTIO 1.2, 5.5.6.7: no page poison is offered). */
 int ram_discard(const struct ram *r, uint64_t gpa, uint64_t len);
 
 #endif
