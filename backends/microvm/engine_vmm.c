@@ -63,11 +63,24 @@ static int no_answer(struct vmm *v, const char *what, int r, struct cella_error 
     return fail(err, r, "cella-vmm: %s: %s", what, why[0] ? why : strerror(-r));
 }
 
+/* 1 = there is an answer. Signals, such as of a child's end, take nothing from the time. */
+static int answer_wait(struct vmm *v, int timeout_ms)
+{
+    struct pollfd p = {.fd = v->control_fd, .events = POLLIN};
+    uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000, now;
+    int r;
+
+    do {
+        now = now_ns();
+        r = poll(&p, 1, now < end ? (int)((end - now) / 1000000) + 1 : 0);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : r;
+}
+
 static int order(struct engine *e, const char *what, const struct vmm_request *q, int borrow_fd,
                  int timeout_ms, struct cella_error *err)
 {
     struct vmm *v = vmm_of(e);
-    struct pollfd p = {.fd = v->control_fd, .events = POLLIN};
     struct vmm_reply reply;
     char why[sizeof(reply.text)];
     int r = order_send(v, q, borrow_fd);
@@ -75,9 +88,9 @@ static int order(struct engine *e, const char *what, const struct vmm_request *q
 
     if (r < 0)
         return no_answer(v, what, r, err);
-    r = poll(&p, 1, timeout_ms);
+    r = answer_wait(v, timeout_ms);
     if (r <= 0)
-        return no_answer(v, what, r == 0 ? -ETIMEDOUT : -errno, err);
+        return no_answer(v, what, r == 0 ? -ETIMEDOUT : r, err);
     n = recv(v->control_fd, &reply, sizeof(reply), MSG_DONTWAIT);
     if (n != (ssize_t)sizeof(reply)) {
         engine_wait(e, LAST_WORDS_NS); /* it is ending; so that its last words are there */
