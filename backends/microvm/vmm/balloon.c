@@ -89,7 +89,7 @@ static void on_again(void *self)
     uint32_t i;
 
     for (i = 0; i < N_QUEUES; i++)
-        if (b->v.active && !b->v.broken)
+        if (virtio_live(&b->v))
             run_queue(b, i);
 }
 

@@ -196,7 +196,7 @@ static void on_allowed(void *self)
 {
     struct block *b = self;
 
-    if (!b->v.active || b->v.broken)
+    if (!virtio_live(&b->v))
         return;
     run(b);
     disk_submit(b->disk);
@@ -256,10 +256,10 @@ static void run(struct block *b)
 {
     int r = 0;
 
-    if (b->running || !b->v.active)
+    if (b->running)
         return;
     b->running = 1; /* on_done() of what needs no I/O comes while this is on the stack */
-    while (b->n_free > 0 && !b->v.broken) {
+    while (b->n_free > 0 && virtio_live(&b->v)) {
         struct request *q = &b->r[b->free[b->n_free - 1]];
 
         r = virtq_pop(&b->v.q[0], &q->c);

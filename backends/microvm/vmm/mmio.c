@@ -78,7 +78,7 @@ void virtio_broken(struct virtio *v, const char *why)
 
 static void serve(struct virtio *v, uint32_t queue)
 {
-    if (v->active && !v->broken && v->q[queue].ready)
+    if (virtio_live(v) && v->q[queue].ready)
         v->ops->kick(v->self, queue);
 }
 
@@ -132,7 +132,7 @@ void mmio_reset(struct virtio *v)
     if (v->ops->reset)
         v->ops->reset(v->self);
     forget_queues(v);
-    v->active = v->broken = 0;
+    v->active = v->broken = v->quiet = 0;
     v->why[0] = '\0';
     v->status = v->irq_status = 0;
     v->features_sel = v->driver_features_sel = v->queue_sel = 0;

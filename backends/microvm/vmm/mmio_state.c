@@ -19,7 +19,10 @@
 
 int virtio_drain(struct virtio *v)
 {
-    return v->active && v->ops->drain ? v->ops->drain(v->self) : 0;
+    int r = v->active && v->ops->drain ? v->ops->drain(v->self) : 0;
+
+    v->quiet = 1;
+    return r;
 }
 
 void virtio_save(struct virtio *v, struct state_out *o)
@@ -119,6 +122,7 @@ int virtio_load(struct virtio *v, struct state_in *i)
     if (v->ops->load && !i->bad)
         v->ops->load(v->self, i);
     state_leave(i);
+    v->quiet = 1;
     if (!i->bad)
         return 0;
     mmio_reset(v);
@@ -129,6 +133,7 @@ int virtio_load(struct virtio *v, struct state_in *i)
    and one too many harms nobody. */
 void virtio_resume(struct virtio *v)
 {
+    v->quiet = 0;
     if (v->irq_status)
         mmio_irq(v, v->irq_status);
     if (!v->active || v->broken)

@@ -60,7 +60,7 @@ static void arm(struct net *n)
 {
     uint32_t e = 0;
 
-    if (n->v.active && !n->v.broken && !n->gone) {
+    if (virtio_live(&n->v) && !n->gone) {
         e |= n->starved || n->rx_waits ? 0 : EPOLLIN;
         e |= n->tx_full ? EPOLLOUT : 0;
     }
@@ -176,7 +176,7 @@ static void run_rx(struct net *n)
     uint32_t i;
     int r = 1;
 
-    for (i = 0; i < BUDGET && !n->v.broken && n->v.active && !n->rx_waits && take(n); i++) {
+    for (i = 0; i < BUDGET && virtio_live(&n->v) && !n->rx_waits && take(n); i++) {
         if (n->held == 0)
             continue;
         wait = n->paid ? 0 : limiter_take(&n->rx, n->held - HDR, limiter_now());
@@ -270,7 +270,7 @@ static void run_tx(struct net *n)
     uint32_t i = 0;
     int r = 0;
 
-    if (!n->v.active || n->v.broken || n->tx_full)
+    if (!virtio_live(&n->v) || n->tx_full)
         return;
     while (i < BUDGET && (r = virtq_pop(&n->v.q[TX], &n->c)) == 1) {
         r = send_one(n);

@@ -33,7 +33,7 @@ static void run(void *self)
     uint64_t n, wait;
     int got;
 
-    if (!r->v.active || r->v.broken)
+    if (!virtio_live(&r->v))
         return;
     while ((got = virtq_pop(&r->v.q[0], &r->c)) == 1) {
         if (r->c.n_out > 0 || r->c.n_in == 0) { /* 5.4.6.1 */

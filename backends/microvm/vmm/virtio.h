@@ -105,10 +105,17 @@ struct virtio {
     uint32_t features_sel, driver_features_sel, queue_sel;
     uint64_t driver_features;
     int active, broken;
+    int quiet; /* between a drain, or a load, and the resume: nothing of the guest is touched */
     int kick_bound; /* kicks come through kick_fd, on the VMM thread */
     char why[120];  /* of broken */
     struct virtq q[VIRTIO_QUEUES_MAX];
 };
+
+/* May the device serve its queues? */
+static inline int virtio_live(const struct virtio *v)
+{
+    return v->active && !v->broken && !v->quiet;
+}
 
 /* Registers device number n. kvm_notify(ctx, address, queue, kick_fd) binds an ioeventfd; NULL = kicks come through
    the register only (tests, fuzzing). */
@@ -127,7 +134,7 @@ void virtio_irq_queue(struct virtio *v, uint32_t queue); /* if the guest wants i
 void virtio_irq_config(struct virtio *v);
 /* The guest has broken the rules: NEEDS_RESET is set, nothing more is served until it resets the device. */
 void virtio_broken(struct virtio *v, const char *why);
-/* Snapshot: drain all, save all. A new machine: load each (once, before anything else reached it; -EINVAL), then
+/* Snapshot: drain all, save all; from the drain to the resume no device touches the guest's memory. A new machine: load each (once, before anything else reached it; -EINVAL), then
    resume each. After a save that is not the end, resume each, too. */
 int virtio_drain(struct virtio *v);
 void virtio_save(struct virtio *v, struct state_out *o);

@@ -37,7 +37,7 @@ static int rx_pop(struct vsock *v, uint64_t least)
 {
     int r;
 
-    if (!v->v.active || v->v.broken || v->starved)
+    if (!virtio_live(&v->v) || v->starved)
         return 0;
     r = virtq_pop(&v->v.q[RX], &v->chain);
     if (r == 1 && (v->chain.n_out > 0 || v->chain.in_bytes < HDR + least))
@@ -119,7 +119,7 @@ void vsock_pump(struct vsock *v)
     for (i = 0; i < CONNS; i++)
         if (v->c[i].ctl)
             send_ctl(v, &v->c[i]);
-    if (v->v.active)
+    if (virtio_live(&v->v))
         virtio_irq_queue(&v->v, RX);
 }
 
@@ -261,7 +261,7 @@ static void run_tx(void *self)
     uint32_t n = 0;
     int r = 0;
 
-    if (!v->v.active || v->v.broken)
+    if (!virtio_live(&v->v))
         return;
     while (n < BUDGET && (r = virtq_pop(&v->v.q[TX], &v->chain)) == 1) {
         n++;
@@ -396,6 +396,8 @@ static void resumed(void *self)
 
     if (v->reset_pending)
         tell_reset(v);
+    else
+        vsock_try_all(v); /* who came meanwhile */
 }
 
 static const struct virtio_ops ops = {.name = "vsock",

@@ -30,8 +30,6 @@
 #define LINGER_WAIT (2000 * MS)
 #define FEEDS 16u /* packets of one client before others have their turn */
 
-static void on_client(void *self, int fd, uint32_t events);
-static void on_listen(void *self, int fd, uint32_t events);
 static void on_due(void *self);
 
 /* ------------------------------------------------------------------------ watching */
@@ -49,7 +47,8 @@ static uint32_t wanted(const struct vsock *v, const struct conn *c)
     case OPEN:
         if (c->shut & VIRTIO_VSOCK_SHUTDOWN_SEND)
             return e | EPOLLERR;
-        if (!v->starved && vsock_credit(c) > 0 && !(c->peer_shut & VIRTIO_VSOCK_SHUTDOWN_RCV))
+        if (virtio_live(&v->v) && !v->starved && vsock_credit(c) > 0 &&
+            !(c->peer_shut & VIRTIO_VSOCK_SHUTDOWN_RCV))
             e |= EPOLLIN;
         return e;
     case GONE:
@@ -220,9 +219,11 @@ again:
 
 static void try_now(struct vsock *v, struct conn *c)
 {
+    int wait = (v->v.active && v->v.quiet) || v->reset_pending || v->reset_wait;
+
     c->due = 0;
-    if (!v->v.active || v->v.broken || v->reset_pending || v->reset_wait) {
-        if (!c->patient && !v->reset_pending && !v->reset_wait) {
+    if (wait || !virtio_live(&v->v)) {
+        if (!c->patient && !wait) {
             vsock_drop(v, c);
             return;
         }
@@ -281,7 +282,6 @@ void vsock_accepted(struct vsock *v, struct conn *c)
 
     c->state = OPEN;
     c->due = 0;
-    /* The socket is new, so this fits, or the client has gone. */
     if (!c->patient && send(c->fd, line, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL) != n)
         client_gone(v, c);
 }

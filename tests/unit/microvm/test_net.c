@@ -411,6 +411,23 @@ static void test_save_load(void **state)
     state_out_free(&o);
 }
 
+/* Between a save and the resume the guest's memory is as the snapshot has it. */
+static void test_quiet(void **state)
+{
+    uint32_t head, len;
+
+    (void)state;
+    start(0, 0, ALL);
+    rx_buffer(0, 2048);
+    assert_int_equal(virtio_drain(net_virtio(n)), 0);
+    frame_in('q', 100);
+    turn(30);
+    assert_int_equal(drv_used(&d, 0, &head, &len), 0);
+    assert_int_equal(*(uint8_t *)drv_at(&d, RX_AT(0)), 0xee);
+    virtio_resume(net_virtio(n));
+    assert_true(drv_wait(&d, 0, &len) >= 0);
+}
+
 /* ------------------------------------------------------------------------- a real tap */
 
 static int open_tap(int flags)
@@ -503,6 +520,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_frames),         T(test_merged),          T(test_no_room),   T(test_rules),
         T(test_headers_judged), T(test_features_depend), T(test_rx_header), T(test_full),
-        T(test_limits),         T(test_save_load),       T(test_tap)};
+        T(test_limits),         T(test_save_load),       T(test_quiet),     T(test_tap)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

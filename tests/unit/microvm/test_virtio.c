@@ -498,6 +498,23 @@ static void test_pending_before_start(void **state)
     assert_int_equal(w->t.v.broken, 0);
 }
 
+static void test_quiet(void **state)
+{
+    struct world *w = *state;
+
+    drv_start(&w->d, &w->t.v, 0, 2);
+    assert_int_equal(virtio_drain(&w->t.v), 0);
+    put_hello(w);
+    drv_add(&w->d, 0, hello, 2);
+    drv_kick(&w->d, 0);
+    assert_int_equal(w->t.served, 0);
+    virtio_resume(&w->t.v);
+    assert_int_equal(w->t.served, 1);
+    assert_int_equal(virtio_drain(&w->t.v), 0);
+    drv_start(&w->d, &w->t.v, 0, 2); /* a reset is a new life */
+    assert_works(w);
+}
+
 static int bound_queues, bound_irq;
 static int bind_kick(void *ctx, uint64_t address, uint32_t queue, int fd)
 {
@@ -594,6 +611,7 @@ static void test_save_load(void **state)
     assert_int_equal(t.saved, 4711);
     assert_int_equal(t.activations, 1);
     assert_int_equal(t.served, 0);
+    assert_true(t.v.quiet);
     virtio_resume(&t.v);
     assert_int_equal(t.served, 1);
     assert_int_equal(drv_used(&w->d, 0, &head, &len), 1);
@@ -696,6 +714,7 @@ int main(void)
                                        T(test_indirect),
                                        T(test_unpop),
                                        T(test_pending_before_start),
+                                       T(test_quiet),
                                        T(test_ioeventfd),
                                        T(test_config_interrupt),
                                        T(test_save_load),

@@ -696,6 +696,31 @@ static void test_transport_reset(void **state)
     state_out_free(&o);
 }
 
+/* Between a save and the resume nothing reaches the guest, and nothing is lost. */
+static void test_quiet(void **state)
+{
+    int fd, late, i, data = 0, requests = 0;
+    struct id c;
+
+    (void)state;
+    ready();
+    c = connected(&fd);
+    assert_int_equal(virtio_drain(vsock_virtio(w.v)), 0);
+    assert_int_equal(send(fd, "wait", 4, 0), 4);
+    late = client("CONNECT 9\n");
+    nothing();
+    virtio_resume(vsock_virtio(w.v));
+    for (i = 0; i < 2; i++) {
+        assert_true(next());
+        data += w.h.op == VIRTIO_VSOCK_OP_RW && w.h.src_port == c.host;
+        requests += w.h.op == VIRTIO_VSOCK_OP_REQUEST && w.h.dst_port == 9;
+    }
+    assert_int_equal(data, 1);
+    assert_int_equal(requests, 1);
+    close(fd);
+    close(late);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -713,6 +738,7 @@ int main(void)
                                        T(test_length),
                                        T(test_starved),
                                        T(test_many_clients),
+                                       T(test_quiet),
                                        T(test_transport_reset)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
