@@ -5,6 +5,7 @@
  * cella-vmm with real kernels: what the guest finds, how it ends, what its copies are. Needs KVM, hence the lab;
  * skipped (77) elsewhere.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,12 +59,46 @@ static void ends(struct vmm *v, struct vmm_parts *p, int status, const char *why
 
 static struct vmm v;
 
+/* Each thread of the program's, as soon as the guest may run. */
+static void confined(const struct vmm *m)
+{
+    char path[300], text[4096];
+    DIR *d;
+    struct dirent *e;
+    int threads = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)m->pid);
+    d = opendir(path);
+    assert_non_null(d);
+    while ((e = readdir(d))) {
+        FILE *f;
+        size_t n;
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%.20s/status", (int)m->pid, e->d_name);
+        f = fopen(path, "re");
+        if (!f)
+            continue;
+        n = fread(text, 1, sizeof(text) - 1, f);
+        text[n] = 0;
+        fclose(f);
+        if (strncmp(text, "Name:\tcella-vmm\n", 16))
+            continue; /* the kernel's own */
+        threads++;
+        assert_non_null(strstr(text, "NoNewPrivs:\t1\n"));
+        assert_non_null(strstr(text, "Seccomp:\t2\n"));
+    }
+    closedir(d);
+    assert_int_equal(threads, 3);
+}
+
 static void finds_its_machine(void **state)
 {
     struct vmm_parts p;
 
     (void)state;
     boots(&v, &p, open_kernel(kernel), QUIET "probe=off", 2);
+    confined(&v);
     assert_non_null(vmm_says(&v, "probe: init", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "probe: cpus 2", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "probe: clock kvm-clock", NULL, BOOT_MS));
