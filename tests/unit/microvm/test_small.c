@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* rng.c and balloon.c. */
+/* rng.c, balloon.c and limiter.c. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 #include <linux/virtio_balloon.h>
 
 #include "driver.h"
+#include "limiter.h"
 
 #define PAGE 4096ull
 #define PFN(at) ((uint32_t)((at) / PAGE))
@@ -279,6 +280,32 @@ static void test_balloon_save_load(void **state)
     state_out_free(&o);
 }
 
+static void test_limiter(void **state)
+{
+    struct limiter l = {0};
+    uint64_t now = 1000, wait;
+    uint64_t taken = 0, end;
+
+    (void)state;
+    assert_int_equal(limiter_take(&l, 1u << 30, now), 0); /* no limit */
+    limiter_set(&l, 1000000, now);
+    for (end = now + 2000000000u; now < end;) {
+        wait = limiter_take(&l, 65536, now);
+        if (wait == 0)
+            taken += 65536;
+        else
+            now += wait;
+    }
+    assert_in_range(taken, 1950000,
+                    2300000); /* two seconds, a tenth in advance, one request of debt */
+    limiter_set(&l, 10, now); /* so slow that a call gains less than a byte */
+    while (limiter_take(&l, 1, now) == 0)
+        ;
+    for (end = now + 1000000000u, taken = 0; now < end; now += 1000000)
+        if (limiter_take(&l, 1, now) == 0)
+            taken++;
+    assert_in_range(taken, 8, 11);
+}
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -291,6 +318,7 @@ int main(void)
                                        T(test_report),
                                        T(test_report_packed),
                                        T(test_target),
-                                       T(test_balloon_save_load)};
+                                       T(test_balloon_save_load),
+                                       cmocka_unit_test(test_limiter)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
