@@ -104,7 +104,7 @@ static void finds_its_machine(void **state)
     assert_non_null(vmm_says(&v, "probe: clock kvm-clock", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "probe: cores 0-1", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "generation=1 serial=1 button=1 events=1", NULL, BOOT_MS));
-    assert_non_null(vmm_says(&v, "probe: acpi virtio=4", NULL, BOOT_MS));
+    assert_non_null(vmm_says(&v, "probe: acpi virtio=5", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "probe: cpuid hypervisor=1 unwanted=0", NULL, BOOT_MS));
     ends(&v, &p, 0, "guest: switched itself off");
 }
