@@ -11,10 +11,18 @@
 
 #include "warden.h"
 
+/*
+ * A spare (spare.c) goes the same way in two parts: first `go` of every arrow that is not `held`, of which nobody
+ * is told; when it becomes a cell, `late` and `tell` of each arrow, in the same order.
+ */
 struct arrow {
     const char *stage;
     int (*go)(struct warden *w, struct cella_error *err);
+    int (*tell)(struct warden *w, struct cella_error *err); /* what was done, to the audit */
+    int (*late)(struct warden *w,
+                struct cella_error *err); /* of a spare, what `go` could not know */
     void (*undo)(struct warden *w);
+    int held; /* not before a spare becomes a cell */
 };
 
 /* ---- config ---- */
@@ -226,15 +234,18 @@ static int select_go(struct warden *w, struct cella_error *err)
     if (r < 0)
         return r;
     r = catalog_options(w->config, w->backend_plugin, w->req.options, &w->backend_options, err);
-    if (r == 0)
-        r = warden_audit(w, err, "cell.select", "s:backend", w->backend_plugin->name, "s:version",
-                         w->backend_plugin->version, "s:strength",
-                         strength_name(w->probe.probe.strength), "s:floor",
-                         strength_name(w->class->floor), NULL);
     json_object_set_new(w->cell, "backend", json_string(w->backend_plugin->name));
     json_object_set_new(w->cell, "backend_path", json_string(w->backend_plugin->path));
     json_object_set_new(w->cell, "strength", json_string(strength_name(w->probe.probe.strength)));
     return r;
+}
+
+static int select_tell(struct warden *w, struct cella_error *err)
+{
+    return warden_audit(w, err, "cell.select", "s:backend", w->backend_plugin->name, "s:version",
+                        w->backend_plugin->version, "s:strength",
+                        strength_name(w->probe.probe.strength), "s:floor",
+                        strength_name(w->class->floor), NULL);
 }
 
 static void select_undo(struct warden *w)
@@ -269,83 +280,14 @@ static void policy_undo(struct warden *w)
     policy_text_fini(&w->policy);
 }
 
-/* ---- admit ---- */
-
-static void attribute(struct cella_attribute *a, uint32_t *n, const char *name, const char *value)
-{
-    if (value)
-        a[(*n)++] = (struct cella_attribute){name, {value, strlen(value)}};
-}
-
-static int ask(struct warden *w, struct decider *chain, size_t n, struct cella_error *err)
-{
-    auto_free char *argv = w->req.argv ? json_dumps(w->req.argv, JSON_COMPACT) : NULL;
-    struct cella_attribute at[8];
-    struct cella_request q = {.hdr = CELLA_HDR_INIT(struct cella_request, CELLA_KIND_REQUEST),
-                              .operation = "cell.create",
-                              .cell_id = w->dir.id,
-                              .attributes = at,
-                              .attribute_stride = sizeof(at[0])};
-    struct cella_verdict v = {.hdr = CELLA_HDR_INIT(struct cella_verdict, CELLA_KIND_VERDICT)};
-    const char *who = NULL;
-    int r;
-
-    attribute(at, &q.n_attributes, "class", w->class->name);
-    attribute(at, &q.n_attributes, "backend", w->backend_plugin->name);
-    attribute(at, &q.n_attributes, "strength", strength_name(w->probe.probe.strength));
-    attribute(at, &q.n_attributes, "image", w->req.image ? w->req.image : w->class->image);
-    attribute(at, &q.n_attributes, "policy", w->policy.name);
-    attribute(at, &q.n_attributes, "user", w->req.user);
-    attribute(at, &q.n_attributes, "argv", argv);
-    deciders_decide(chain, n, &q, &v, &who);
-    r = warden_audit(w, err, "cell.admit", "s:verdict", v.value == CELLA_ALLOW ? "allow" : "deny",
-                     "s:decider", who, "s:rule", v.rule, "s:reason", v.reason, NULL);
-    if (r < 0 || v.value == CELLA_ALLOW)
-        return r;
-    return fail(err, -EPERM, "decider %s denied the cell%s%s: %s", who ? who : "chain",
-                v.rule[0] ? " by rule " : "", v.rule, v.reason[0] ? v.reason : "no reason given");
-}
-
-static int admit_go(struct warden *w, struct cella_error *err)
-{
-    struct decider *chain = calloc(w->config->n_deciders + 1, sizeof(*chain));
-    struct option_set *options;
-    size_t n = 0, i;
-    int r = chain ? 0 : fail(err, -ENOMEM, "deciders: out of memory");
-
-    for (i = 0; r == 0 && i < w->config->n_deciders; i++) {
-        struct plugin *p;
-        r = catalog_find(w->config, CELLA_KIND_DECIDER, w->config->deciders[i], &p, err);
-        if (r < 0)
-            break;
-        options = NULL;
-        r = catalog_options(w->config, p, NULL, &options, err);
-        if (r == 0)
-            r = decider_create(p, &w->plain.table, option_set_get(options), &chain[n], err);
-        option_set_free(options);
-        if (r == 0)
-            n++;
-        else
-            plugin_unload(p);
-    }
-    if (r == 0)
-        r = ask(w, chain, n, err);
-    for (i = 0; i < n; i++) {
-        struct plugin *p = chain[i].plugin;
-        decider_destroy(&chain[i]);
-        plugin_unload(p);
-    }
-    free(chain);
-    return r;
-}
-
 /* ---- image ---- */
 
 static int image_go(struct warden *w, struct cella_error *err)
 {
     const char *state_dir = w->config->state_dir;
     uint32_t need = w->probe.probe.root_need;
-    int r = w->copy.manifest && need == CELLA_ROOT_IMAGE
+    int copy = w->copy.manifest || w->req.spare_of;
+    int r = copy && need == CELLA_ROOT_IMAGE
                 ? image_resolve_copy(state_dir, request_image(w), &w->image, err)
                 : image_resolve(state_dir, request_image(w), need, &w->image, err);
 
@@ -359,6 +301,11 @@ static int image_go(struct warden *w, struct cella_error *err)
     json_object_set_new(w->cell, "digest", json_string(w->image.digest));
     if (w->image.kernel_version)
         json_object_set_new(w->cell, "kernel", json_string(w->image.kernel_version));
+    return 0;
+}
+
+static int image_tell(struct warden *w, struct cella_error *err)
+{
     return warden_audit(w, err, "cell.image", "s:image", w->image.name, "s:digest", w->image.digest,
                         "s:kernel", w->image.kernel_version, NULL);
 }
@@ -450,12 +397,15 @@ static int attach_go(struct warden *w, struct cella_error *err)
 /* The rules have been made while the backend built the cell; it may start only when they hold. */
 static int rules_go(struct warden *w, struct cella_error *err)
 {
-    int r = enforcer_wait(&w->enforcer, err);
+    return enforcer_wait(&w->enforcer, err);
+}
 
-    if (r == 0)
-        r = warden_audit(w, err, "net.attach", "s:enforcer", w->enforcer_plugin->name, "s:policy",
+static int rules_tell(struct warden *w, struct cella_error *err)
+{
+    int r = warden_audit(w, err, "net.attach", "s:enforcer", w->enforcer_plugin->name, "s:policy",
                          w->policy.name, "s:link", w->link_kind == CELLA_LINK_NONE ? "none" : "l3",
                          "s:address", w->attached.address, "i:gen", (int64_t)w->generation, NULL);
+
     if (r == 0)
         r = create_cell_record(w, err);
     return r < 0 ? r : copy_phase(w, err);
@@ -473,41 +423,66 @@ static void attach_undo(struct warden *w)
 /* ---- the table ---- */
 
 static const struct arrow arrows[] = {
-    [0] = {"config", config_go, config_undo},
-    [1] = {"ready", ready_go, ready_undo},
-    [2] = {"namespaces", begin_go, begin_undo},
-    [3] = {"store", store_go, store_undo},
-    [ARROWS_AUDIT - 1] = {"audit", audit_go, audit_undo},
-    [ARROWS_AUDIT] = {"select", select_go, select_undo},
-    {"policy", policy_go, policy_undo},
-    {"secrets", secrets_load, secrets_undo},
-    {"admit", admit_go, NULL},
-    {"slot", slot_go, slot_undo},
-    {"attach", attach_go, attach_undo},
-    {"image", image_go, image_undo},
-    {"create", create_cell, create_cell_undo},
-    {"rules", rules_go, NULL},
+    [0] = {"config", config_go, .undo = config_undo},
+    [1] = {"ready", ready_go, .undo = ready_undo},
+    [2] = {"namespaces", begin_go, .undo = begin_undo},
+    [3] = {"store", store_go, .late = spare_name, .undo = store_undo},
+    [ARROWS_AUDIT - 1] = {"audit", audit_go, .late = audit_go, .undo = audit_undo, .held = 1},
+    [ARROWS_AUDIT] = {"select", select_go, select_tell, copy_fits_backend, select_undo},
+    {"policy", policy_go, .late = policy_late, .undo = policy_undo},
+    {"secrets", secrets_load, .undo = secrets_undo},
+    {"admit", admit_cell, .late = admit_cell, .held = 1},
+    {"slot", slot_go, .undo = slot_undo},
+    {"attach", attach_go, .late = policy_apply_late, .undo = attach_undo},
+    {"image", image_go, image_tell, copy_fits_image, image_undo},
+    {"create", create_cell, .late = create_cell_late, .undo = create_cell_undo},
+    {"rules", rules_go, rules_tell},
 };
+
+/* What failed half way has its undo called too: it copes. */
+static int failed(struct warden *w, int r, struct cella_error *err)
+{
+    if (w->audit)
+        audit_emit(w->audit, NULL, "cell.refused", "s:stage", arrows[w->arrows_done].stage,
+                   "s:message", err && err->msg ? err->msg : "", NULL);
+    w->arrows_done++;
+    arrows_undo(w, 0);
+    return r;
+}
 
 int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,
                struct cella_error *err)
 {
-    int r = 0;
+    int spare = w->req.spare_of != NULL, r;
 
     for (w->arrows_done = 0; w->arrows_done < ARRAY_LEN(arrows); w->arrows_done++) {
         const struct arrow *a = &arrows[w->arrows_done];
         progress(ctx, a->stage);
-        r = a->go(w, err);
+        r = spare && a->held ? 0 : a->go(w, err);
+        if (r == 0 && !spare && a->tell)
+            r = a->tell(w, err);
         if (r < 0)
-            break;
+            return failed(w, r, err);
     }
-    if (r == 0)
-        return 0;
-    if (w->audit)
-        audit_emit(w->audit, NULL, "cell.refused", "s:stage", arrows[w->arrows_done].stage,
-                   "s:message", err && err->msg ? err->msg : "", NULL);
-    w->arrows_done++; /* a half-done arrow may hold something: its undo copes */
-    arrows_undo(w, 0);
+    return 0;
+}
+
+int arrows_become(struct warden *w, struct cella_error *err)
+{
+    size_t i;
+    int r = 0;
+
+    for (i = 0; r == 0 && i < ARRAY_LEN(arrows); i++) {
+        const struct arrow *a = &arrows[i];
+        r = a->late ? a->late(w, err) : 0;
+        if (r == 0 && a->tell)
+            r = a->tell(w, err);
+        if (r < 0 && w->audit)
+            audit_emit(w->audit, NULL, "cell.refused", "s:stage", a->stage, "s:message",
+                       err && err->msg ? err->msg : "", NULL);
+    }
+    if (r < 0)
+        arrows_undo(w, 0);
     return r;
 }
 

@@ -65,4 +65,7 @@ struct session_end {
 int client_session(struct client *cl, const struct session *s, struct session_end *ret,
                    struct cella_error *err);
 
+/* A digest of what cells are made by: a machine that was prepared under another is not used (spare.c). */
+void spare_config(const struct config *c, char hex[65]);
+
 #endif

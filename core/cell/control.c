@@ -171,6 +171,42 @@ static int call_start(struct peer *p, json_t *args, const struct pending *from,
     return 0;
 }
 
+/* It waits as long as its parent or, with a lease, as long as the client that is about to use it. */
+static int made_spare(struct peer *p, const struct pending *from, struct cella_error *err)
+{
+    struct warden *w = p->warden;
+    int r = spare_wait(w, !p->lease, err);
+
+    if (r < 0) {
+        arrows_undo(w, 0);
+        request_fini(&w->req);
+        return r;
+    }
+    if (p->dead && p->lease)
+        cell_end(w, "stop", "the client that held it went away");
+    peer_reply_ok(w, from, created_json(w));
+    return 0;
+}
+
+/* On failure it is gone; the warden ends with its last client. */
+static int call_become(struct peer *p, json_t *args, const struct pending *from,
+                       struct cella_error *err)
+{
+    struct warden *w = p->warden;
+    struct peer *each;
+    int r;
+
+    if (w->state != W_SPARE || w->ended)
+        return fail(err, -EBUSY, "become: this is no machine that waits for a fork");
+    for (each = w->peers; each; each = each->next)
+        each->lease = 0; /* a child belongs to nobody's connection */
+    r = spare_become(w, args, err);
+    if (r < 0)
+        return r;
+    return w->req.start ? call_start(p, NULL, from, err)
+                        : (peer_reply_ok(w, from, created_json(w)), 0);
+}
+
 static int call_create(struct peer *p, json_t *args, const struct pending *from,
                        struct cella_error *err)
 {
@@ -187,6 +223,8 @@ static int call_create(struct peer *p, json_t *args, const struct pending *from,
         request_fini(&w->req);
         return r;
     }
+    if (w->req.spare_of)
+        return made_spare(p, from, err);
     w->state = W_CREATED;
     json_object_set_new(w->cell, "state", json_string("created"));
     if (!w->req.start) /* else "running" follows at once */
@@ -250,7 +288,7 @@ static int call_inspect(struct peer *p, json_t *args, const struct pending *from
                         struct cella_error *err)
 {
     struct warden *w = p->warden;
-    json_t *o = json_deep_copy(w->cell);
+    json_t *o = json_deep_copy(w->cell), *spares;
     struct cella_stats s;
     uint64_t seq = 0;
     char head[65] = "";
@@ -262,6 +300,8 @@ static int call_inspect(struct peer *p, json_t *args, const struct pending *from
     if (limits_sample(w, &s) == 0)
         json_object_set_new(o, "usage", stats_json(&s));
     json_object_set_new(o, "egress", egress_json(w));
+    if ((spares = spares_json(w)))
+        json_object_set_new(o, "spares", spares);
     if (json_object_get(o, "reach"))
         json_object_set_new(json_object_get(o, "reach"), "stale",
                             json_boolean(reach_stale(w, json_object_get(o, "reach"))));
@@ -384,7 +424,7 @@ static int call_rm(struct peer *p, json_t *args, const struct pending *from,
     int r;
 
     if (!json_is_true(json_object_get(args, "force")) && !p->lease && w->state != W_CREATED &&
-        !w->ended)
+        w->state != W_SPARE && !w->ended)
         return fail(err, -EBUSY, "rm: the cell is %s; stop it first, or use --force",
                     w->state == W_PAUSED ? "paused" : "running");
     r = waiter_add(w, from, err);
@@ -415,13 +455,18 @@ static int call_update(struct peer *p, json_t *args, const struct pending *from,
 static const struct call {
     const char *name;
     int any_state; /* allowed before create */
+    int spare;     /* and of a machine that waits for a fork */
     int (*go)(struct peer *p, json_t *args, const struct pending *from, struct cella_error *err);
 } calls[] = {
-    {"create", 1, call_create}, {"start", 0, call_start},       {"pause", 0, call_pause},
-    {"resume", 0, call_resume}, {"stats", 0, call_stats},       {"inspect", 0, call_inspect},
-    {"call", 0, call_method},   {"wait", 0, call_wait},         {"stop", 0, call_stop},
-    {"rm", 0, call_rm},         {"policy", 0, call_policy},     {"phase", 0, call_phase},
-    {"reach", 0, call_reach},   {"snapshot", 0, call_snapshot}, {"update", 0, call_update},
+    {"create", 1, 1, call_create}, {"start", 0, 0, call_start},
+    {"pause", 0, 0, call_pause},   {"resume", 0, 0, call_resume},
+    {"stats", 0, 0, call_stats},   {"inspect", 0, 1, call_inspect},
+    {"call", 0, 0, call_method},   {"wait", 0, 1, call_wait},
+    {"stop", 0, 1, call_stop},     {"rm", 0, 1, call_rm},
+    {"policy", 0, 0, call_policy}, {"phase", 0, 0, call_phase},
+    {"reach", 0, 0, call_reach},   {"snapshot", 0, 0, call_snapshot},
+    {"update", 0, 0, call_update}, {"spares", 0, 0, call_spares},
+    {"spare", 0, 0, call_spare},   {"become", 0, 1, call_become},
 };
 
 static void dispatch_call(struct peer *p, uint32_t id, json_t *message)
@@ -440,6 +485,10 @@ static void dispatch_call(struct peer *p, uint32_t id, json_t *message)
         r = fail(err, -ENOSYS, "call \"%.64s\": unknown to this warden", name ? name : "");
     else if (!calls[i].any_state && p->warden->state == W_NEW)
         r = fail(err, -ENOENT, "%s: there is no cell yet", name);
+    else if (!calls[i].spare && p->warden->state == W_SPARE)
+        r = fail(err, -EPROTO,
+                 "%s: this is no cell yet, but a machine that is prepared for the next fork of %s",
+                 name, p->warden->req.spare_of);
     else
         r = calls[i].go(p, json_object_get(message, "args"), &from, err);
     if (r < 0)
@@ -488,6 +537,7 @@ int peer_add(struct warden *w, int own_fd)
     }
     p->warden = w;
     p->serial = ++w->peer_serial;
+    p->fd = own_fd;
     r = framer_new(w->loop, own_fd, PEER_OUT_MAX, peer_frame, peer_closed, p, &p->framer);
     if (r < 0) {
         free(p);

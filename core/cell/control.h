@@ -10,6 +10,8 @@
 struct peer {
     struct warden *warden;
     struct framer *framer;
+    int fd;                       /* the framer's */
+    char spare[CELLA_ID_LEN + 1]; /* a machine that waits for a fork of this cell; "" = a client */
     uint64_t serial;
     int dead;        /* waits to be freed */
     int lease;       /* the cell goes when this connection goes */

@@ -176,6 +176,25 @@ static int guest_mounts(struct warden *w, struct mount_list *l, struct cella_err
     return r == 0 ? machine_prepare(w, cell_hostname(w), shown, n_shown, l->v, l->n, err) : r;
 }
 
+int create_cell_late(struct warden *w, struct cella_error *err)
+{
+    struct mount_list mounts = {.n = 0};
+    int r = guest_mounts(w, &mounts, err);
+
+    mount_list_fini(&mounts);
+    return r < 0 ? r : copy_load(w, err);
+}
+
+static int backend_make(struct warden *w, const struct cella_spec *spec, struct cella_error *err)
+{
+    const struct cella_host *host = &w->backend_host.table;
+
+    if (w->copy.manifest)
+        return copy_backend(w, spec, err);
+    return w->req.spare_of ? backend_prepare(w->backend_plugin, host, spec, &w->backend, err)
+                           : backend_create(w->backend_plugin, host, spec, &w->backend, err);
+}
+
 int create_cell(struct warden *w, struct cella_error *err)
 {
     struct cella_limits limits = {.hdr = CELLA_HDR_INIT(struct cella_limits, CELLA_KIND_LIMITS),
@@ -210,8 +229,11 @@ int create_cell(struct warden *w, struct cella_error *err)
         mounts.v[mounts.n] = w->image.mounts[mounts.n];
         mounts.n++;
     }
-    if (w->probe.probe.root_need == CELLA_ROOT_IMAGE) {
+    if (w->req.spare_of && w->probe.probe.root_need != CELLA_ROOT_IMAGE) {
         if (r == 0)
+            r = fail(err, -EOPNOTSUPP, "spares: only machines are prepared for a fork");
+    } else if (w->probe.probe.root_need == CELLA_ROOT_IMAGE) {
+        if (r == 0 && !w->req.spare_of)
             r = guest_mounts(w, &mounts, err);
     } else {
         if (r == 0)
@@ -235,9 +257,7 @@ int create_cell(struct warden *w, struct cella_error *err)
     spec.mounts = mounts.v;
     spec.n_mounts = mounts.n;
     spec.mount_stride = sizeof(mounts.v[0]);
-    r = w->copy.manifest
-            ? copy_backend(w, &spec, err)
-            : backend_create(w->backend_plugin, &w->backend_host.table, &spec, &w->backend, err);
+    r = backend_make(w, &spec, err);
     mount_list_fini(&mounts);
     if (r < 0)
         return r;

@@ -124,6 +124,7 @@ static void end_now(void *data)
     json_t *usage, *egress;
     int leaving = 0;
 
+    spares_end(w);
     limits_disarm(w);
     if (w->started.borrow_exit_fd >= 0 && w->backend.self)
         loop_unwatch(w->loop, w->started.borrow_exit_fd);
@@ -158,6 +159,7 @@ static void end_now(void *data)
     w->state = W_ENDED;
     plugin_process_ends();
     arrows_undo(w, 0);
+    spares_gone(w);
     answer_waiters(w);
     peers_flush_and_stop(w);
 }
@@ -169,7 +171,7 @@ void cell_end(struct warden *w, const char *reason, const char *fmt, ...)
     if (w->ended)
         return;
     w->ended = w->stopping && !strcmp(reason, "agent") ? "stop" : reason;
-    if (peers_leased(w))
+    if (peers_leased(w) || w->state == W_SPARE)
         w->remove_at_end = 1; /* its client gets the summary; nobody needs a record */
     if (fmt && w->ended == reason) {
         va_start(ap, fmt);

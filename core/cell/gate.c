@@ -61,6 +61,10 @@ static void died(void *data, int fd, uint32_t ready)
     (void)ready;
     if (w->ended || !w->enforcer_on)
         return;
+    if (w->state == W_SPARE) { /* not a cell yet: another is prepared */
+        cell_end(w, "gate", "the gate process of a prepared machine died");
+        return;
+    }
     warden_audit(w, NULL, "net.gate", "s:state", "died", "i:pid", (int64_t)w->attached.gate_pid,
                  "i:gen", (int64_t)w->generation, NULL);
     if (w->class->on_gate_death == CONFIG_GATE_STOP)

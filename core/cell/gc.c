@@ -119,6 +119,15 @@ static void chain_close(struct gc *g, const struct cell_info *info)
     free(sinks);
 }
 
+/* A machine that waited for a fork: nothing has happened that a chain could tell (spare.c). */
+static int never_a_cell(const struct gc *g, const struct cell_info *info)
+{
+    char path[600];
+
+    snprintf(path, sizeof(path), "%s/audit/%s.jsonl", g->config->state_dir, info->id);
+    return json_object_get(info->json, "spare_of") && access(path, F_OK) < 0;
+}
+
 static void clean_cell(struct gc *g, const struct cell_info *info)
 {
     struct cell_dir d = {.dirfd = -1, .lockfd = -1};
@@ -146,7 +155,8 @@ static void clean_cell(struct gc *g, const struct cell_info *info)
         cell_dir_close(&d); /* what could not be cleaned stays findable */
         return;
     }
-    chain_close(g, info);
+    if (!never_a_cell(g, info))
+        chain_close(g, info);
     store_remove(g->config->state_dir, &d, info->name);
 }
 

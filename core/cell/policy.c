@@ -87,12 +87,16 @@ static int text_of_name(const struct config *c, const char *name, struct policy_
     return text_take(strdup(name), strdup(p->document), ret, err);
 }
 
-int policy_find(struct warden *w, struct cella_error *err)
+static int text_requested(const struct warden *w, struct policy_text *ret, struct cella_error *err)
 {
     if (w->req.policy_file)
-        return text_of_file(w->req.policy_file, &w->policy, err);
-    return text_of_name(w->config, w->req.policy ? w->req.policy : w->class->policy, &w->policy,
-                        err);
+        return text_of_file(w->req.policy_file, ret, err);
+    return text_of_name(w->config, w->req.policy ? w->req.policy : w->class->policy, ret, err);
+}
+
+int policy_find(struct warden *w, struct cella_error *err)
+{
+    return text_requested(w, &w->policy, err);
 }
 
 /* Text of the class's ceiling; "" without one, "{}" for one that closes everything. */
@@ -214,6 +218,47 @@ static int device_agrees(const struct warden *w, const struct policy_text *to,
                       "policy %s: this cell was made with policy \"none\" and has no network "
                       "device; make a new cell with it",
                       to->name);
+}
+
+/* ---- a spare becomes a cell ---- */
+
+int policy_late(struct warden *w, struct cella_error *err)
+{
+    struct policy_text to = {NULL, NULL, 0, "", ""};
+    struct cella_policy policy;
+    int r = text_requested(w, &to, err);
+
+    if (r == 0)
+        r = device_agrees(w, &to, err);
+    if (r == 0) {
+        policy = policy_struct(w, &to, w->generation_last + 1);
+        r = enforcer_check(w->enforcer_plugin, &policy, err);
+    }
+    if (r < 0) {
+        policy_text_fini(&to);
+        return r;
+    }
+    policy_text_fini(&w->policy);
+    w->policy = to;
+    return policy_record(w, err);
+}
+
+int policy_apply_late(struct warden *w, struct cella_error *err)
+{
+    struct cella_policy policy = policy_struct(w, &w->policy, w->generation_last + 1);
+    struct cella_applied applied;
+    int r;
+
+    if (!w->policy.text[0]) /* as it was attached */
+        return 0;
+    w->generation_last++;
+    r = enforcer_apply(&w->enforcer, &policy, &applied, err);
+    if (r < 0)
+        return r;
+    w->generation = w->generation_last;
+    if (applied.ca_pem.len)
+        w->attached.ca_pem = applied.ca_pem;
+    return policy_record(w, err);
 }
 
 struct change {

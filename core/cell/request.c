@@ -88,6 +88,11 @@ static int request_check(const struct request *req, struct cella_error *err)
     if (json_array_size(req->mounts) > CELL_MOUNTS_MAX)
         return fail(err, -E2BIG, "mounts: %zu given, at most %d", json_array_size(req->mounts),
                     CELL_MOUNTS_MAX);
+    if (req->spare_of && (req->snapshot || req->start || req->argv || req->mounts || req->name))
+        return fail(
+            err, -EINVAL,
+            "spare_of: a machine that is prepared for a fork has no name, command, mounts or "
+            "snapshot yet");
     if (req->detach && !json_array_size(req->argv))
         return fail(err, -EINVAL, "detach: needs a command");
     for (i = 0; req->user && req->user[i]; i++)
@@ -207,6 +212,7 @@ static const struct member members[] = {
     {"workdir", M_STRING, offsetof(struct request, workdir)},
     {"hostname", M_STRING, offsetof(struct request, hostname)},
     {"snapshot", M_STRING, offsetof(struct request, snapshot)},
+    {"spare_of", M_STRING, offsetof(struct request, spare_of)},
     {"readonly", M_BOOL, offsetof(struct request, readonly)},
     {"detach", M_BOOL, offsetof(struct request, detach)},
     {"lease", M_BOOL, offsetof(struct request, lease)},

@@ -233,13 +233,41 @@ static int dir_open(const char *state_dir, const char *id, int make, struct cell
     return 0;
 }
 
+static int name_link(const char *link, const char *id, const char *name, struct cella_error *err)
+{
+    char owner[CELLA_ID_LEN + 2];
+    ssize_t n;
+    int r;
+
+    if (symlink(id, link) == 0)
+        return 0;
+    r = -errno;
+    n = readlink(link, owner, sizeof(owner) - 1);
+    owner[n > 0 ? n : 0] = 0;
+    return fail(err, r, "name \"%s\": %s%s%s", name, r == -EEXIST ? "taken by cell " : strerror(-r),
+                r == -EEXIST ? owner : "",
+                r == -EEXIST ? "; choose another, or cella rm it (cella gc when it is dead)" : "");
+}
+
+int store_name(const char *state_dir, const struct cell_dir *d, const char *name,
+               struct cella_error *err)
+{
+    auto_close int lock = store_lock(state_dir, err);
+    char link[512];
+
+    if (lock < 0)
+        return lock;
+    return sub(link, sizeof(link), state_dir, "names", name) < 0
+               ? fail(err, -ENAMETOOLONG, "name \"%s\": path too long", name)
+               : name_link(link, d->id, name, err);
+}
+
 int store_create(const char *state_dir, const char *name, struct cell_dir *ret,
                  struct cella_error *err)
 {
     auto_close int lock = -1;
-    char link[512], id[CELLA_ID_LEN + 1], owner[CELLA_ID_LEN + 2];
+    char link[512], id[CELLA_ID_LEN + 1];
     struct cell_dir d;
-    ssize_t n;
     int r;
 
     lock = store_lock(state_dir, err);
@@ -252,15 +280,9 @@ int store_create(const char *state_dir, const char *name, struct cell_dir *ret,
         r = dir_open(state_dir, id, 1, &d);
     if (r < 0)
         return fail(err, r, "new cell directory in %s/cells: %s", state_dir, strerror(-r));
-    if (name && name[0] && symlink(id, link) < 0) {
-        r = -errno;
-        n = readlink(link, owner, sizeof(owner) - 1);
-        owner[n > 0 ? n : 0] = 0;
+    if (name && name[0] && (r = name_link(link, id, name, err)) < 0) {
         store_remove(state_dir, &d, NULL);
-        return fail(err, r, "name \"%s\": %s%s%s", name,
-                    r == -EEXIST ? "taken by cell " : strerror(-r), r == -EEXIST ? owner : "",
-                    r == -EEXIST ? "; choose another, or cella rm it (cella gc when it is dead)"
-                                 : "");
+        return r;
     }
     *ret = d;
     return 0;

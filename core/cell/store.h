@@ -57,6 +57,9 @@ struct cell_dir {
 /* New directory, locked. -EEXIST when the name is taken (message names the owner). */
 int store_create(const char *state_dir, const char *name, struct cell_dir *ret,
                  struct cella_error *err);
+/* Gives a cell that has none a name. -EEXIST as above. */
+int store_name(const char *state_dir, const struct cell_dir *d, const char *name,
+               struct cella_error *err);
 /* Locks the directory of a dead cell; -EBUSY when its warden lives. */
 int store_adopt(const char *state_dir, const char *id, struct cell_dir *ret,
                 struct cella_error *err);

@@ -335,14 +335,14 @@ int copy_fits_backend(struct warden *w, struct cella_error *err)
     return differs(w, "the processor", said(w, "host", "cpu"), cpu ? cpu : "", err);
 }
 
-int copy_fits_image(const struct warden *w, struct cella_error *err)
+int copy_fits_image(struct warden *w, struct cella_error *err)
 {
     return w->copy.manifest
                ? differs(w, "the image", said(w, "image", "digest"), w->image.digest, err)
                : 0;
 }
 
-int copy_backend(struct warden *w, const struct cella_spec *spec, struct cella_error *err)
+static int copy_machine(struct warden *w, const struct cella_spec *spec, struct cella_error *err)
 {
     auto_close int machine =
         openat(w->copy.dirfd, SNAPSHOT_MACHINE, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -350,7 +350,9 @@ int copy_backend(struct warden *w, const struct cella_spec *spec, struct cella_e
 
     if (machine < 0)
         return fail(err, -errno, "snapshot %s: %s", w->copy.id, strerror(errno));
-    r = backend_restore(w->backend_plugin, &w->backend_host.table, spec, machine, &w->backend, err);
+    r = spec ? backend_restore(w->backend_plugin, &w->backend_host.table, spec, machine,
+                               &w->backend, err)
+             : backend_load(&w->backend, machine, err);
     if (r < 0)
         return r;
     w->copy_generation =
@@ -360,6 +362,34 @@ int copy_backend(struct warden *w, const struct cella_spec *spec, struct cella_e
                                   w->copy.id, "copy_generation", (json_int_t)w->copy_generation));
     if (w->machine)
         machine_is_copy(w, w->copy_generation);
+    return 0;
+}
+
+int copy_backend(struct warden *w, const struct cella_spec *spec, struct cella_error *err)
+{
+    return copy_machine(w, spec, err);
+}
+
+int copy_load(struct warden *w, struct cella_error *err)
+{
+    return copy_machine(w, NULL, err);
+}
+
+int copy_recipe(const struct warden *w, json_t **ret, struct cella_error *err)
+{
+    const struct cella_backend_ops *ops = &w->backend_plugin->ops.backend;
+    int r = take_possible(w, err);
+
+    if (r == 0 && (!w->machine || !ops->prepare || !ops->load))
+        r = fail(err, -EOPNOTSUPP, "spares: backend %s does not prepare copies",
+                 w->backend_plugin->name);
+    if (r < 0)
+        return r;
+    *ret = request_of(w);
+    json_object_del(*ret, "policy_file");
+    json_object_set_new(*ret, "policy",
+                        json_string(w->link_kind == CELLA_LINK_NONE ? "none" : "deny"));
+    json_object_set_new(*ret, "spare_of", json_string(w->dir.id));
     return 0;
 }
 

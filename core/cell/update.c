@@ -98,7 +98,7 @@ static int guest_tell(struct warden *w, const struct pending *from, const struct
 
 static int possible(const struct warden *w, struct cella_error *err)
 {
-    if (w->ended || w->state == W_CREATED || w->state == W_STARTING)
+    if (w->ended || (w->state != W_RUNNING && w->state != W_PAUSED))
         return fail(err, -EPROTO, "update: the cell is not running");
     if (w->machine && w->state == W_PAUSED)
         return fail(err, -EPROTO,

@@ -25,8 +25,10 @@
 #define HELLO_TIMEOUT_NS 30000000000ull
 #define GATE_RESTARTS_MAX 3u /* a minute */
 
-enum warden_state { W_NEW, W_CREATED, W_STARTING, W_RUNNING, W_PAUSED, W_ENDED };
+/* W_SPARE: prepared to become a copy of another cell (spare.c) */
+enum warden_state { W_NEW, W_CREATED, W_STARTING, W_RUNNING, W_PAUSED, W_ENDED, W_SPARE };
 
+struct client;
 struct peer;
 struct machine;
 
@@ -34,7 +36,8 @@ struct machine;
 struct request {
     json_t *root; /* owned */
     const char *name, *class, *backend, *image, *policy, *policy_file, *user, *workdir, *hostname,
-        *snapshot;               /* directory: the cell is a copy */
+        *snapshot,               /* directory: the cell is a copy */
+        *spare_of;               /* id: it will be one of that cell */
     struct config_limits limits; /* merged: request over class over built-in */
     int readonly, detach;
     int lease;                             /* the cell goes with the connection that asks for it */
@@ -126,9 +129,15 @@ struct warden {
     int image_held;
 
     struct link *link;
-    struct snapshot copy;     /* take.c; manifest NULL: the cell is no copy */
-    uint64_t copy_generation; /* 1 in a cell that is none, larger in each child */
-    struct machine *machine;  /* guest.c; NULL: the backend boots no guest */
+    struct snapshot copy;      /* take.c; manifest NULL: the cell is no copy */
+    uint64_t copy_generation;  /* 1 in a cell that is none, larger in each child */
+    struct machine *machine;   /* guest.c; NULL: the backend boots no guest */
+    struct {                   /* spare.c */
+        unsigned keep;         /* how many wait for the next fork of this cell */
+        struct client *parent; /* of a spare that waits: it ends with this connection */
+        json_t *prepared;      /* with which request it was prepared (owned) */
+        char config[65];       /* and under which configuration */
+    } spare;
     struct peer *peers;
     uint64_t peer_serial;
     int listen_fd;
@@ -185,6 +194,8 @@ int select_backend(struct warden *w, struct cella_error *err);
 /* arrows.c - from request to created cell, each arrow with its undo */
 int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,
                struct cella_error *err);
+/* A spare becomes a cell. On failure nothing of it is left. */
+int arrows_become(struct warden *w, struct cella_error *err);
 #define ARROWS_AUDIT 5 /* up to and with "audit": what the end of a cell still needs */
 void arrows_undo(struct warden *w, size_t until);
 
@@ -201,6 +212,9 @@ struct cella_policy policy_struct(const struct warden *w, const struct policy_te
                                   uint64_t generation);
 void policy_text_fini(struct policy_text *p);
 int policy_record(struct warden *w, struct cella_error *err);
+/* A spare was attached with a policy that lets nothing pass. The policy of now: found, in force. */
+int policy_late(struct warden *w, struct cella_error *err);
+int policy_apply_late(struct warden *w, struct cella_error *err);
 /* The calls of that name. *ret: new reference. */
 int policy_change(struct warden *w, json_t *args, json_t **ret, struct cella_error *err);
 int policy_phase(struct warden *w, json_t *args, json_t **ret, struct cella_error *err);
@@ -239,6 +253,26 @@ int shown_mounts(struct warden *w, struct cella_mount *mounts, uint32_t *n,
 int create_cell(struct warden *w, struct cella_error *err);
 int create_cell_record(struct warden *w, struct cella_error *err); /* built, and the rules hold */
 void create_cell_undo(struct warden *w);
+/* Of a spare: what its machine has been prepared for. */
+int create_cell_late(struct warden *w, struct cella_error *err);
+
+/* admit.c */
+int admit_cell(struct warden *w, struct cella_error *err);
+
+/* spare.c - machines that wait to become children of a cell */
+#define SPARES_MAX 32u
+/* The calls of these names: to a cell about its spares, from a spare to its cell, to a spare. */
+int call_spares(struct peer *p, json_t *args, const struct pending *from, struct cella_error *err);
+int call_spare(struct peer *p, json_t *args, const struct pending *from, struct cella_error *err);
+int spare_become(struct warden *w, json_t *args, struct cella_error *err);
+/* After arrows_run(): it waits. `kept`: as long as its parent lives, else as the client that asked for it. */
+int spare_wait(struct warden *w, int kept, struct cella_error *err);
+int spare_name(struct warden *w, struct cella_error *err);
+/* For inspect; NULL: nothing to show. */
+json_t *spares_json(const struct warden *w);
+/* The cell ends: so do its spares. The second waits for it. */
+void spares_end(struct warden *w);
+void spares_gone(struct warden *w);
 
 /* host.c - the host table of this process, sinks, audit consequences */
 void host_init(struct warden *w);
@@ -267,9 +301,13 @@ void copy_undo(struct warden *w);
 /* 1 when it has one. */
 int copy_parent(const struct warden *w, struct audit_parent *ret);
 int copy_fits_backend(struct warden *w, struct cella_error *err);
-int copy_fits_image(const struct warden *w, struct cella_error *err);
+int copy_fits_image(struct warden *w, struct cella_error *err);
 /* In the place of backend_create(). */
 int copy_backend(struct warden *w, const struct cella_spec *spec, struct cella_error *err);
+/* The same for a spare, whose machine is there. */
+int copy_load(struct warden *w, struct cella_error *err);
+/* The create request of a spare of this cell, or why there can be none. */
+int copy_recipe(const struct warden *w, json_t **ret, struct cella_error *err);
 int copy_phase(struct warden *w, struct cella_error *err);
 
 /* guest.c - a cell that is a machine. The first three are the ways of run.c and create.c; where w->machine is NULL

@@ -63,6 +63,8 @@ static const struct opt table[] = {
     {"from", 0, OPT_STR, "FILE.deb", "kernel package that is here", AT(from)},
     {"file", 0, OPT_STR, "VMLINUZ", "kernel with everything built in", AT(file)},
     {"count", 'n', OPT_COUNT, "N", "how many children; default: 1", AT(count)},
+    {"spares", 0, OPT_STR, "K", "machines that wait for the next fork; without -n, nothing else",
+     AT(spares)},
     {"help", 'h', OPT_FLAG, NULL, "this text", AT(help)},
 };
 

@@ -84,6 +84,8 @@ int verb_policy(const struct options *o, int argc, char **argv);
 int verb_snapshot(const struct options *o, int argc, char **argv);
 int verb_restore(const struct options *o, int argc, char **argv);
 int verb_fork(const struct options *o, int argc, char **argv);
+int verb_fork_child(const struct options *o, int argc, char **argv);
+int verb_fork_spares(const struct options *o, int argc, char **argv);
 int verb_image(const struct options *o, int argc, char **argv);
 int verb_audit(const struct options *o, int argc, char **argv);
 int verb_doctor(const struct options *o, int argc, char **argv);

@@ -8,6 +8,7 @@
 
 struct listing {
     const struct options *o;
+    const char *state_dir;
     json_t *json;
     int rows;
 };
@@ -35,10 +36,27 @@ static void column(const char *text, int width)
     printf("%-*.*s ", width, width < 40 ? 40 : width, safe);
 }
 
+/* A machine that waits for the next fork of a cell has no name of its own. */
+static void name_text(const struct listing *l, const struct cell_info *info, char out[80])
+{
+    const char *of = json_str(info->json, "spare_of");
+    struct cell_info parent;
+    struct errbuf eb;
+
+    snprintf(out, 80, "%s", info->name);
+    if (!*of)
+        return;
+    snprintf(out, 80, "spare of %.12s", of);
+    if (store_find(l->state_dir, of, &parent, errbuf_init(&eb)) == 0) {
+        snprintf(out, 80, "spare of %s", parent.name);
+        cell_info_fini(&parent);
+    }
+}
+
 static int each_cell(void *ctx, const struct cell_info *info)
 {
     struct listing *l = ctx;
-    char age[32];
+    char age[32], name[80];
     json_t *row;
 
     if (!l->o->all && !info->alive)
@@ -56,7 +74,8 @@ static int each_cell(void *ctx, const struct cell_info *info)
                "BACKEND", "STRENGTH", "POLICY", "AGE");
     age_text(json_int(info->json, "created"), age);
     column(info->id, 14);
-    column(info->name, 20);
+    name_text(l, info, name);
+    column(name, 20);
     column(info->state, 8);
     column(json_str(info->json, "class"), 12);
     column(json_str(info->json, "backend"), 12);
@@ -75,6 +94,7 @@ int verb_ps(const struct options *o, int argc, char **argv)
     (void)argc;
     (void)argv;
     if (r == 0) {
+        l.state_dir = c->state_dir;
         r = store_list(c->state_dir, each_cell, &l, cli_err);
         config_free(c);
     }

@@ -30,7 +30,10 @@ static const char *const audit_opts[] = {"lines", "follow", "kind", "cell", "jso
 static const char *const policy_opts[] = {"if-match", "json", "config", NULL};
 static const char *const restore_opts[] = {"class",    "policy", "timeout", "idle", "name",
                                            "hostname", "json",   "config",  NULL};
-static const char *const fork_opts[] = {"count", "name", "policy", "json", "config", NULL};
+static const char *const fork_opts[] = {"count", "spares", "name", "policy",
+                                        "json",  "config", NULL};
+static const char *const fork_child_opts[] = {"name", "policy", "config", NULL};
+static const char *const fork_spares_opts[] = {"count", "config", NULL};
 static const char *const image_opts[] = {"packages", "suite", "mirror", "package", "from",
                                          "file",     "check", "json",   "config",  NULL};
 static const char *const gc_opts[] = {"check", "json", "config", NULL};
@@ -222,6 +225,20 @@ const struct verb verbs[] = {
      .max = 1,
      .summary = "Explain a verb",
      .run = verb_help_topic},
+    {.name = "__child",
+     .operands = "",
+     .opts = fork_child_opts,
+     .hidden = 1,
+     .summary = "Make one child of a fork",
+     .run = verb_fork_child},
+    {.name = "__spares",
+     .operands = "CELL",
+     .opts = fork_spares_opts,
+     .min = 1,
+     .max = 1,
+     .hidden = 1,
+     .summary = "Prepare machines for the forks of a cell",
+     .run = verb_fork_spares},
     {.name = "__options",
      .operands = "[VERB]",
      .max = 1,

@@ -28,7 +28,7 @@ _cella_options() {
     policy) echo "--if-match --json --config --help" ;;
     snapshot) echo "--json --config --help" ;;
     restore) echo "--class --policy --timeout --idle --name --hostname --json --config --help" ;;
-    fork) echo "--count --name --policy --json --config --help" ;;
+    fork) echo "--count --spares --name --policy --json --config --help" ;;
     image) echo "--packages --suite --mirror --package --from --file --check --json --config --help" ;;
     audit) echo "--lines --follow --kind --cell --json --config --help" ;;
     doctor) echo "--json --config --help" ;;
