@@ -27,9 +27,10 @@ static json_t *file_json(const struct manifest_file *f)
     char hex[2 * SPARSE_DIGEST + 1];
 
     hex_encode(f->digest, SPARSE_DIGEST, hex);
-    return json_pack("{s:s, s:I, s:s, s:I, s:I, s:I}", "name", f->name, "size", (json_int_t)f->size,
-                     "blake2b", hex, "inode", (json_int_t)f->inode, "mtime_ns",
-                     (json_int_t)f->mtime_ns, "ctime_ns", (json_int_t)f->ctime_ns);
+    return json_pack("{s:s, s:I, s:s*, s:I, s:I, s:I}", "name", f->name, "size",
+                     (json_int_t)f->size, "blake2b", f->undigested ? NULL : hex, "inode",
+                     (json_int_t)f->inode, "mtime_ns", (json_int_t)f->mtime_ns, "ctime_ns",
+                     (json_int_t)f->ctime_ns);
 }
 
 int manifest_write(const struct manifest *m, char **ret_text)
@@ -78,15 +79,24 @@ static int number_member(const json_t *o, const char *name, uint64_t max, uint64
     return 0;
 }
 
-static int file_read(const json_t *o, struct manifest_file *f)
+static int digest_read(const json_t *o, struct manifest_file *f)
 {
     char hex[2 * SPARSE_DIGEST + 1];
+
+    f->undigested = !json_object_get(o, "blake2b");
+    if (f->undigested)
+        return 0;
+    return text_member(o, "blake2b", hex, sizeof(hex)) < 0 || strlen(hex) != 2 * SPARSE_DIGEST
+               ? -EBADMSG
+               : hex_decode(hex, f->digest, SPARSE_DIGEST);
+}
+
+static int file_read(const json_t *o, struct manifest_file *f)
+{
     uint64_t mtime, ctime;
 
     if (text_member(o, "name", f->name, sizeof(f->name)) < 0 ||
-        number_member(o, "size", INT64_MAX, &f->size) < 0 ||
-        text_member(o, "blake2b", hex, sizeof(hex)) < 0 || strlen(hex) != 2 * SPARSE_DIGEST ||
-        hex_decode(hex, f->digest, SPARSE_DIGEST) < 0 ||
+        number_member(o, "size", INT64_MAX, &f->size) < 0 || digest_read(o, f) < 0 ||
         number_member(o, "inode", INT64_MAX, &f->inode) < 0 ||
         number_member(o, "mtime_ns", INT64_MAX, &mtime) < 0 ||
         number_member(o, "ctime_ns", INT64_MAX, &ctime) < 0)
@@ -210,17 +220,19 @@ static int64_t ns(const struct timespec *t)
     return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
 }
 
-int manifest_note(struct manifest *m, const char *name, int fd)
+int manifest_note(struct manifest *m, const char *name, int fd, int brief)
 {
     struct manifest_file *f = &m->files[m->n_files];
     struct stat st;
-    int r;
+    int r = 0;
 
     if (m->n_files == ARRAY_LEN(m->files))
         return -E2BIG;
     if (fstat(fd, &st) < 0)
         return -errno;
-    r = sparse_digest(fd, (uint64_t)st.st_size, f->digest);
+    f->undigested = brief;
+    if (!brief)
+        r = sparse_digest(fd, (uint64_t)st.st_size, f->digest);
     if (r < 0)
         return r;
     snprintf(f->name, sizeof(f->name), "%s", name);
@@ -245,6 +257,8 @@ int manifest_check(const struct manifest_file *f, int fd, struct cella_error *er
                     f->name, (long long)st.st_size, (unsigned long long)f->size);
     if (st.st_ino == f->inode && ns(&st.st_mtim) == f->mtime_ns && ns(&st.st_ctim) == f->ctime_ns)
         return 0;
+    if (f->undigested)
+        return fail(err, -EBADMSG, "%s: it was changed since it was saved", f->name);
     r = sparse_digest(fd, f->size, digest);
     if (r < 0)
         return fail(err, r, "%s: %s", f->name, strerror(-r));

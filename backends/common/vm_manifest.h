@@ -24,6 +24,7 @@ struct manifest_file {
     char name[16];
     uint64_t size;
     unsigned char digest[SPARSE_DIGEST];
+    int undigested; /* and has none: it is right only as long as its times are */
     /* As it was when the digest was made: the same now means that nobody has changed it since. */
     uint64_t inode;
     int64_t mtime_ns, ctime_ns;
@@ -43,8 +44,8 @@ int manifest_write(const struct manifest *m, char **ret_text);
 /* Refuses what is not whole, not known or not consistent, in words. */
 int manifest_read(const char *text, size_t len, struct manifest *ret, struct cella_error *err);
 const struct manifest_file *manifest_find(const struct manifest *m, const char *name);
-/* Notes size, digest and times of an open file. */
-int manifest_note(struct manifest *m, const char *name, int fd);
+/* Notes size, digest (unless `brief`) and times of an open file. */
+int manifest_note(struct manifest *m, const char *name, int fd, int brief);
 /* Is the file what was noted? Reads all of it only when its times are others. */
 int manifest_check(const struct manifest_file *f, int fd, struct cella_error *err);
 

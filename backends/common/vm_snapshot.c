@@ -25,7 +25,7 @@
 struct taking {
     struct vm *f;
     const struct cella_snapshot *said; /* NULL: nobody waits for the cell to go on */
-    int dir;
+    int dir, brief;
     int ram, state;
     int layers[GUEST_LAYERS_MAX];
     struct manifest m;
@@ -149,13 +149,13 @@ static int notes(struct taking *t, struct cella_error *err)
 {
     char name[16];
     uint32_t i;
-    int r = manifest_note(&t->m, "ram", t->ram);
+    int r = manifest_note(&t->m, "ram", t->ram, t->brief);
 
     if (r == 0)
-        r = manifest_note(&t->m, "state", t->state);
+        r = manifest_note(&t->m, "state", t->state, t->brief);
     for (i = 0; r == 0 && i < t->f->n_layers; i++) {
         snprintf(name, sizeof(name), "disk.%u", i);
-        r = manifest_note(&t->m, name, t->layers[i]);
+        r = manifest_note(&t->m, name, t->layers[i], t->brief);
     }
     if (r < 0)
         return copy_failed("digests", r, err);
@@ -251,9 +251,9 @@ static int take(struct taking *t, struct cella_error *err)
     return r < 0 ? r : manifest_make(t, err);
 }
 
-#define HAS_TAKEN(s)                                                                               \
-    ((s)->hdr.size >= __builtin_offsetof(struct cella_snapshot, taken) +                           \
-                          sizeof(((struct cella_snapshot *)0)->taken))
+#define HAS(s, member)                                                                             \
+    ((s)->hdr.size >= __builtin_offsetof(struct cella_snapshot, member) +                          \
+                          sizeof(((struct cella_snapshot *)0)->member))
 
 int snapshot_take(struct vm *f, const struct cella_snapshot *to, struct cella_error *err)
 {
@@ -268,7 +268,8 @@ int snapshot_take(struct vm *f, const struct cella_snapshot *to, struct cella_er
         err = errbuf_init(&eb);
     t->f = f;
     t->dir = to->borrow_dir_fd;
-    t->said = HAS_TAKEN(to) ? to : NULL;
+    t->said = HAS(to, taken) ? to : NULL;
+    t->brief = HAS(to, brief) && to->brief;
     t->ram = t->state = -1;
     for (i = 0; i < GUEST_LAYERS_MAX; i++)
         t->layers[i] = -1;

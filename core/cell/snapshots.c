@@ -292,8 +292,8 @@ static int name_free(const char *state_dir, const char *name, struct cella_error
     return r;
 }
 
-static int ask_warden(const struct config *c, const char *cell, const char *path, json_t **ret,
-                      struct cella_error *err)
+static int ask_warden(const struct config *c, const char *cell, const char *path, int hidden,
+                      json_t **ret, struct cella_error *err)
 {
     struct client *cl;
     json_t *args;
@@ -301,7 +301,7 @@ static int ask_warden(const struct config *c, const char *cell, const char *path
 
     if (r < 0)
         return r;
-    args = json_pack("{s:s}", "dir", path);
+    args = json_pack("{s:s, s:b}", "dir", path, "brief", hidden);
     r = client_call(cl, "snapshot", args, ret, NULL, NULL, NULL, err);
     json_decref(args);
     client_free(cl);
@@ -358,7 +358,7 @@ int snapshot_take(const struct config *c, const char *cell, const char *name, in
     snprintf(s.path, sizeof(s.path), "%s/snapshots/%s", c->state_dir, s.id);
     snprintf(path, sizeof(path), "%s/snapshots/%s", c->state_dir, tmp);
     s.dirfd = directory_new(store, tmp, err);
-    r = s.dirfd < 0 ? s.dirfd : ask_warden(c, cell, path, &s.manifest, err);
+    r = s.dirfd < 0 ? s.dirfd : ask_warden(c, cell, path, hidden, &s.manifest, err);
     if (r == 0)
         r = finish(&s, name, hidden, s.manifest, err);
     if (r == 0 && !hidden && syncfs(s.dirfd) < 0)

@@ -219,7 +219,8 @@ static void go_on(void *ctx)
 }
 
 /* What fails between freeze and thaw must not leave the cell standing still. */
-static int take_frozen(struct warden *w, int dirfd_, uint64_t *ret_ns, struct cella_error *err)
+static int take_frozen(struct warden *w, int dirfd_, int brief, uint64_t *ret_ns,
+                       struct cella_error *err)
 {
     auto_close int machine =
         openat(dirfd_, SNAPSHOT_MACHINE, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -228,7 +229,7 @@ static int take_frozen(struct warden *w, int dirfd_, uint64_t *ret_ns, struct ce
 
     if (r < 0)
         return r;
-    r = backend_snapshot(&w->backend, machine, go_on, &s, err);
+    r = backend_snapshot(&w->backend, machine, brief, go_on, &s, err);
     go_on(&s);
     *ret_ns = s.ns;
     if (s.thawed < 0) {
@@ -253,7 +254,7 @@ int cell_snapshot(struct warden *w, json_t *args, json_t **ret, struct cella_err
     if (fd < 0)
         return fd;
     limits_activity(w);
-    r = take_frozen(w, fd, &frozen_ns, err);
+    r = take_frozen(w, fd, json_is_true(json_object_get(args, "brief")), &frozen_ns, err);
     if (r == 0) {
         r = create_file_at(fd, SNAPSHOT_POLICY, w->policy.text, strlen(w->policy.text), 0600);
         if (r < 0)

@@ -310,11 +310,12 @@ int backend_resize(struct backend *b, const struct cella_limits *limits, struct 
     return refused_claim(b->plugin, "resize", r, err);
 }
 
-int backend_snapshot(struct backend *b, int dirfd, void (*taken)(void *ctx), void *ctx,
+int backend_snapshot(struct backend *b, int dirfd, int brief, void (*taken)(void *ctx), void *ctx,
                      struct cella_error *err)
 {
     const struct cella_snapshot to = {HDR(cella_snapshot, CELLA_KIND_SNAPSHOT),
-                                      .borrow_dir_fd = dirfd, .ctx = ctx, .taken = taken};
+                                      .borrow_dir_fd = dirfd, .ctx = ctx, .taken = taken,
+                                      .brief = brief != 0};
     enum backend_state next;
     struct call c;
     int r = lifecycle_check(b->plugin->name, b->state, BACKEND_OP_SNAPSHOT, &next, err);

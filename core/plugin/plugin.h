@@ -110,8 +110,8 @@ int backend_resume(struct backend *b, struct cella_error *err);
 int backend_stats(struct backend *b, struct cella_stats *ret, struct cella_error *err);
 int backend_resize(struct backend *b, const struct cella_limits *limits, struct cella_error *err);
 /* Into an empty directory. The cell runs on whatever comes of it. `taken` may be called on the way, once: from then on
-   the cell need not stand still. */
-int backend_snapshot(struct backend *b, int dirfd, void (*taken)(void *ctx), void *ctx,
+   the cell need not stand still. `brief`: it is used at once or never. */
+int backend_snapshot(struct backend *b, int dirfd, int brief, void (*taken)(void *ctx), void *ctx,
                      struct cella_error *err);
 /* As backend_create(), from such a directory: a copy in the state "created". */
 int backend_restore(struct plugin *p, const struct cella_host *host, const struct cella_spec *spec,

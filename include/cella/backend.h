@@ -159,6 +159,9 @@ struct cella_snapshot {
     /* snapshot() calls it, at most once, when the moment that is saved is over: the cell goes on, and what is still
        to be written takes nothing more from it. Not called, or NULL: the cell goes on when snapshot() returns. */
     void (*taken)(void *ctx);
+    /* Not 0 in snapshot(): it is read in the next moments or never. What would serve only later, such as digests,
+       need not be made. */
+    uint32_t brief, reserved1;
 };
 
 enum cella_stop_how {

@@ -234,11 +234,12 @@ int warden_audited(struct warden *w, int r)
     return r;
 }
 
-int backend_snapshot(struct backend *b, int dirfd, void (*taken)(void *ctx), void *ctx,
+int backend_snapshot(struct backend *b, int dirfd, int brief, void (*taken)(void *ctx), void *ctx,
                      struct cella_error *err)
 {
     (void)b;
     (void)dirfd;
+    (void)brief;
     word("backend ");
     if (snapshot_code == 0)
         taken(ctx);

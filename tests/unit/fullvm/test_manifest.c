@@ -190,7 +190,7 @@ static void test_check(void **state)
 
     (void)state;
     put(fd, 5, "saved");
-    assert_int_equal(manifest_note(m, "ram", fd), 0);
+    assert_int_equal(manifest_note(m, "ram", fd, 0), 0);
     assert_int_equal(manifest_check(&m->files[0], fd, errbuf_init(&eb)), 0);
     usleep(20000); /* a file system's clock is no finer */
     put(fd, 5, "saveD");
@@ -203,12 +203,46 @@ static void test_check(void **state)
     free(m);
 }
 
+/* Without a digest only the times tell, so another time is a refusal. */
+static void test_brief(void **state)
+{
+    struct manifest *m = calloc(1, sizeof(*m)), *back = calloc(1, sizeof(*back));
+    auto_free char *text = NULL;
+    struct errbuf eb;
+    int fd = file_new(MIB);
+
+    (void)state;
+    put(fd, 5, "saved");
+    *m = (struct manifest){.engine = "e",
+                           .cpu = "c",
+                           .host_cpu = "h",
+                           .accel = "tcg",
+                           .ram_bytes = MIB,
+                           .disk_bytes = MIB,
+                           .vcpus = 1};
+    assert_int_equal(manifest_note(m, "ram", fd, 1), 0);
+    assert_int_equal(manifest_note(m, "state", fd, 1), 0);
+    assert_int_equal(manifest_note(m, "disk.0", fd, 0), 0);
+    assert_int_equal(manifest_write(m, &text), 0);
+    assert_int_equal(manifest_read(text, strlen(text), back, errbuf_init(&eb)), 0);
+    assert_int_equal(back->files[0].undigested, 1);
+    assert_int_equal(back->files[2].undigested, 0);
+    assert_int_equal(manifest_check(&back->files[0], fd, &eb.err), 0);
+    usleep(20000);
+    put(fd, 5, "saved"); /* the same content, by somebody */
+    assert_int_equal(manifest_check(&back->files[0], fd, &eb.err), -EBADMSG);
+    assert_int_equal(manifest_check(&back->files[2], fd, &eb.err), 0);
+    close(fd);
+    free(m);
+    free(back);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copy),     cmocka_unit_test(test_digest),
         cmocka_unit_test(test_manifest), cmocka_unit_test(test_inconsistent),
-        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_check),    cmocka_unit_test(test_brief),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

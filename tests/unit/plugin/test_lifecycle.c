@@ -173,14 +173,14 @@ static void copies(void **state)
 
     (void)state;
     calls = answer = 0;
-    assert_int_equal(backend_snapshot(&b, 5, NULL, NULL, errbuf_init(&eb)), -EPROTO);
+    assert_int_equal(backend_snapshot(&b, 5, 0, NULL, NULL, errbuf_init(&eb)), -EPROTO);
     assert_int_equal(calls, 0);
     b.state = BACKEND_RUNNING;
-    assert_int_equal(backend_snapshot(&b, 5, NULL, NULL, NULL), 0);
+    assert_int_equal(backend_snapshot(&b, 5, 0, NULL, NULL, NULL), 0);
     assert_int_equal(seen_dir, 5);
     assert_int_equal(b.state, BACKEND_RUNNING);
     answer = -ENOSPC;
-    assert_int_equal(backend_snapshot(&b, 5, NULL, NULL, errbuf_init(&eb)), -ENOSPC);
+    assert_int_equal(backend_snapshot(&b, 5, 0, NULL, NULL, errbuf_init(&eb)), -ENOSPC);
     assert_says(eb.text, "copying: snapshot failed");
     assert_int_equal(b.state, BACKEND_RUNNING);
     assert_int_equal(backend_restore(&p, NULL, &spec, 6, &copy, NULL), -ENOSPC);
@@ -195,7 +195,7 @@ static void copies(void **state)
     assert_ptr_equal(copy.self, &calls);
     assert_int_equal(copy.state, BACKEND_CREATED);
     b.plugin = &bare;
-    assert_int_equal(backend_snapshot(&b, 5, NULL, NULL, errbuf_init(&eb)), -EOPNOTSUPP);
+    assert_int_equal(backend_snapshot(&b, 5, 0, NULL, NULL, errbuf_init(&eb)), -EOPNOTSUPP);
     assert_says(eb.text, "backend bare has no snapshot");
     assert_int_equal(backend_restore(&bare, NULL, &spec, 6, &copy, errbuf_init(&eb)), -EOPNOTSUPP);
 }
