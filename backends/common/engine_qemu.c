@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "engine_qemu.h"
 #include "host.h"
@@ -242,9 +243,34 @@ static int migrate(struct qemu *q, const char *command, int borrow_fd, struct ce
     return r;
 }
 
+/* "completed" is said a moment before QEMU would take "cont" again. */
+static int finalized(struct qemu *q, struct cella_error *err)
+{
+    const struct timespec moment = {0, 1000000};
+    uint64_t end = now_ns() + ORDER;
+    int r, under_way = 1;
+
+    do {
+        json_t *status = NULL;
+        const char *word;
+        r = qmp_call(&q->qmp, "query-status", NULL, -1, ORDER, &status, err);
+        word = json_string_value(json_object_get(status, "status"));
+        under_way = word && !strcmp(word, "finish-migrate");
+        json_decref(status);
+        if (r == 0 && under_way)
+            nanosleep(&moment, NULL);
+    } while (r == 0 && under_way && now_ns() < end);
+    return r == 0 && under_way ? fail(err, -ETIMEDOUT,
+                                      "QEMU: its state is saved, and it does not "
+                                      "come to an end with it")
+                               : r;
+}
+
 static int qemu_save(struct engine *e, int borrow_fd, struct cella_error *err)
 {
-    return migrate(qemu_of(e), "migrate", borrow_fd, err);
+    int r = migrate(qemu_of(e), "migrate", borrow_fd, err);
+
+    return r < 0 ? r : finalized(qemu_of(e), err);
 }
 
 static int qemu_load(struct engine *e, int borrow_fd, struct cella_error *err)
