@@ -321,7 +321,7 @@ static int drain(void *self)
     int r;
 
     (void)loop_timer(b->v.loop, 0, on_allowed, b);
-    r = disk_sync(b->disk);
+    r = disk_settle(b->disk);
     virtio_irq_queue(&b->v, 0);
     return r;
 }

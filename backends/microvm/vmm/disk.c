@@ -294,11 +294,13 @@ static void on_synced(struct disk_io *io, int code)
     ((struct sync *)io)->code = code;
 }
 
-int disk_sync(struct disk *d)
+int disk_settle(struct disk *d)
 {
     struct sync s = {.io = {.op = DISK_FLUSH, .done = on_synced}};
 
     disk_drain(d);
+    if (d->l.n == 1)
+        return 0;
     disk_start(d, &s.io);
     disk_drain(d);
     return s.code;
@@ -375,7 +377,7 @@ void disk_free(struct disk *d)
 {
     if (!d)
         return;
-    (void)disk_sync(d);
+    (void)disk_settle(d);
     (void)loop_timer(d->loop, 0, on_retry, d);
     loop_unwatch(d->loop, d->ring.ring_fd);
     io_uring_queue_exit(&d->ring);

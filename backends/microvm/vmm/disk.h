@@ -44,8 +44,9 @@ void disk_start(struct disk *d, struct disk_io *io);
 void disk_submit(struct disk *d); /* after one or more disk_start(): now they run */
 /* Waits for all that has been started; done() is called for each. idle() is not. */
 void disk_drain(struct disk *d);
-/* Drains, and makes everything durable. */
-int disk_sync(struct disk *d);
+/* Drains; then whoever reads the files finds the whole disk in them. What of it is durable, only a flush says: a raw file
+   needs nothing, a layer its bitmap, which comes after its data is durable. */
+int disk_settle(struct disk *d);
 void disk_free(struct disk *d);
 
 #endif
