@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "layout.h"
 #include "vmm.h"
 
 #define MIB (1ull << 20)
@@ -199,6 +200,17 @@ static int run_stats(struct machine *m, const struct vmm_request *q, int fd, str
     return 0;
 }
 
+static int run_button(struct machine *m, const struct vmm_request *q, int fd, struct vmm_reply *ret,
+                      struct why *w)
+{
+    int r = kvm_pulse(&m->kvm, GSI_BUTTON);
+
+    (void)q;
+    (void)fd;
+    (void)ret;
+    return r < 0 ? why(w, r, "BUTTON: KVM_IRQ_LINE: %s", strerror(-r)) : 0;
+}
+
 static const struct order orders[] = {
     {VMM_OP_CONFIG, "CONFIG", 0, run_config},
     {VMM_OP_CONT, "CONT", NEEDS_MACHINE, run_cont},
@@ -209,6 +221,7 @@ static const struct order orders[] = {
     {VMM_OP_BALLOON, "BALLOON", NEEDS_MACHINE, run_balloon},
     {VMM_OP_IO_LIMIT, "IO_LIMIT", NEEDS_MACHINE, run_io_limit},
     {VMM_OP_STATS, "STATS", NEEDS_MACHINE, run_stats},
+    {VMM_OP_BUTTON, "BUTTON", NEEDS_MACHINE, run_button},
 };
 
 static const struct order *order_find(uint32_t op)

@@ -63,7 +63,8 @@ enum vmm_op {
     VMM_OP_DETACH,   /* maps the RAM privately from now on. Stopped only */
     VMM_OP_BALLOON,  /* arg: bytes of RAM to leave to the guest */
     VMM_OP_IO_LIMIT, /* arg, arg2: read and write bytes a second of the writable disk, 0 = none */
-    VMM_OP_STATS /* value: bytes of RAM that the balloon has taken; value2: read and written bytes in text as JSON */
+    VMM_OP_STATS, /* value: bytes of RAM that the balloon has taken; read and written bytes in text as JSON */
+    VMM_OP_BUTTON /* presses the power button; what the guest does then is its own affair */
 };
 
 #define VMM_MESSAGE_MAX 2048u

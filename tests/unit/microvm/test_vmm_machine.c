@@ -170,6 +170,9 @@ static void orders(void **state)
     said("{\"read\":0,\"written\":0}");
     q = (struct vmm_request){.op = VMM_OP_BALLOON, .arg = RAM + 1};
     assert_int_equal(order(&m, &q, sizeof(q), -1), -ERANGE);
+    fake_log_n = 0;
+    assert_int_equal(op(&m, VMM_OP_BUTTON, -1), 0);
+    assert_true(fake_at(KVM_IRQ_LINE, 0) >= 0);
     assert_int_equal(op(&m, VMM_OP_PAUSE, -1), 0);
     assert_true(m.cpu[0].parked);
     assert_int_equal(op(&m, VMM_OP_PAUSE, -1), 0); /* again */
