@@ -257,6 +257,23 @@ int host_kvm(char *why, size_t cap)
     return kvm_flags(why, cap) && kvm_try(why, cap);
 }
 
+int host_io_uring(const char *setting, struct cella_error *err)
+{
+    auto_free char *text = NULL;
+    int r = read_file_at(AT_FDCWD, setting, 64, &text, NULL);
+
+    if (r == -ENOENT) /* a kernel older than the setting */
+        return 0;
+    if (r < 0)
+        return fail(err, r, "%s: %s", setting, strerror(-r));
+    if (text[0] == '0')
+        return 0;
+    return fail(err, -ENOTSUP,
+                "kernel.io_uring_disabled is %.1s: the disks of cella-vmm need io_uring; set it to "
+                "0, or choose the engine qemu",
+                text);
+}
+
 static uint64_t raw_ns(void)
 {
     struct timespec t;

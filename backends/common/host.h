@@ -13,6 +13,9 @@
 int host_qemu(const char *qemu, char *ret_version, size_t cap, struct cella_error *err);
 /* Does KVM run guests here? 0 with the reason in `why`. */
 int host_kvm(char *why, size_t cap);
+/* May a program without privileges have io_uring? `setting`: IO_URING_SETTING. -ENOTSUP. */
+#define IO_URING_SETTING "/proc/sys/kernel/io_uring_disabled"
+int host_io_uring(const char *setting, struct cella_error *err);
 /* How fast the time stamp counter counts, in kHz, measured for 20 ms. */
 uint64_t host_tsc_khz(void);
 /* One line that is the same on hosts whose processors look the same to a guest. */

@@ -25,6 +25,8 @@ static int helpers(const struct cella_host *host, const struct engine_ops *engin
 {
     if (!host_program(mke2fs_paths))
         return fail(err, -ENOENT, "mke2fs is not there: install the package e2fsprogs");
+    if (engine->helper && host_io_uring(IO_URING_SETTING, err) < 0)
+        return err ? err->code : -ENOTSUP;
     return helper(host, engine->helper, err) < 0 ? err ? err->code : -ENOENT
                                                  : helper(host, engine->preload, err);
 }

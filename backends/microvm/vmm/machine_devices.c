@@ -35,7 +35,10 @@ static int disks(struct machine *m, const struct virtio_bind *bind, struct why *
     m->dev.root =
         block_new(bind, DEV_ROOT, "cella-root", root, 1, (uint64_t)st.st_size / SECTOR * SECTOR, 1);
     if (!m->dev.root)
-        return why(w, -errno, "root disk: %s", strerror(errno));
+        return why(w, -errno, "root disk: %s%s", strerror(errno),
+                   errno == EPERM || errno == ENOSYS
+                       ? "; without io_uring (sysctl kernel.io_uring_disabled) there is no disk"
+                       : "");
     for (i = 0; i < m->config.n_layers; i++)
         layers[i] = (int)(VMM_FD_LAYERS + i);
     m->dev.rw =
