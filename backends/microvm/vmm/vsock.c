@@ -26,7 +26,6 @@
 #define GUEST_CID 3u
 #define HDR sizeof(struct virtio_vsock_hdr)
 #define BUDGET 256u
-#define RESET_WAIT (1000 * MS)
 
 enum queue { RX, TX, EVENT, N_QUEUES };
 
@@ -300,7 +299,7 @@ static void tell_reset(struct vsock *v)
     struct virtio_vsock_event e = {.id = VIRTIO_VSOCK_EVENT_TRANSPORT_RESET};
     int r = virtq_pop(&v->v.q[EVENT], &v->chain);
 
-    (void)loop_timer(v->v.loop, RESET_WAIT, on_reset_late, v);
+    (void)loop_timer(v->v.loop, v->reset_most, on_reset_late, v);
     if (r == 0)
         return;
     if (r < 0 || v->chain.n_out > 0 || chain_put(&v->chain, 0, &e, sizeof(e)) < 0) {
@@ -426,6 +425,9 @@ struct vsock *vsock_new(const struct virtio_bind *bind, uint32_t number, int bor
         v->c[i].fd = -1;
     v->borrow_listen_fd = borrow_listen_fd;
     v->next_port = 1024;
+    v->answer_wait = 5000 * MS;
+    v->linger_wait = 10000 * MS;
+    v->reset_most = 10000 * MS;
     r = virtio_init(&v->v, &ops, v, number, bind);
     if (r == 0)
         r = vsock_listen(v);

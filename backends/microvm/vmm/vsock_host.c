@@ -26,8 +26,6 @@
 
 #define PAUSE_FIRST (2 * MS)
 #define PAUSE_MOST (20 * MS)
-#define ANSWER_WAIT (1000 * MS)
-#define LINGER_WAIT (2000 * MS)
 #define FEEDS 16u /* packets of one client before others have their turn */
 
 static void on_due(void *self);
@@ -142,7 +140,7 @@ static void client_gone(struct vsock *v, struct conn *c)
     c->state = LINGER;
     c->shut = VIRTIO_VSOCK_SHUTDOWN_RCV | VIRTIO_VSOCK_SHUTDOWN_SEND;
     c->ctl = CTL_SHUTDOWN;
-    due_in(v, c, LINGER_WAIT);
+    due_in(v, c, v->linger_wait);
 }
 
 void vsock_peer_gone(struct vsock *v, struct conn *c)
@@ -235,7 +233,7 @@ static void try_now(struct vsock *v, struct conn *c)
     c->ctl = CTL_REQUEST;
     c->sent = c->got = c->fwd = c->fwd_told = 0;
     if (c->patient)
-        c->due = limiter_now() + ANSWER_WAIT;
+        c->due = limiter_now() + v->answer_wait;
 }
 
 void vsock_try_all(struct vsock *v)

@@ -62,6 +62,9 @@ struct vsock {
     int reset_pending, reset_wait;
     int events_left; /* buffers of the event queue after that one */
     int accepting;
+    /* ns that a guest has to answer a patient client's REQUEST, a SHUTDOWN, and a transport reset. Long: on a busy host
+       a guest is slow, and a connection that was taken back too early is lost to both. */
+    uint64_t answer_wait, linger_wait, reset_most;
     struct chain chain;
 };
 

@@ -142,6 +142,7 @@ static void test_patient_unanswered(void **state)
     int fd;
 
     (void)state;
+    w.v->answer_wait = 300 * MS;
     ready();
     fd = client("PORT 1025\n");
     expect(VIRTIO_VSOCK_OP_REQUEST);
@@ -232,13 +233,14 @@ static void test_linger(void **state)
     int fd;
 
     (void)state;
+    w.v->linger_wait = 300 * MS;
     ready();
     c = connected(&fd);
     close(fd);
     do
         expect(VIRTIO_VSOCK_OP_SHUTDOWN);
     while (w.h.flags != 3);
-    turn(2100);
+    turn(350);
     expect(VIRTIO_VSOCK_OP_RST);
     assert_int_equal(w.h.src_port, c.host);
 }

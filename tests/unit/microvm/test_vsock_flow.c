@@ -262,6 +262,33 @@ static void test_transport_reset(void **state)
     state_out_free(&o);
 }
 
+/* A guest that never gives the event's buffer back does not keep its clients waiting for ever. */
+static void test_reset_unanswered(void **state)
+{
+    struct state_out o = {0};
+    struct state_in i;
+    uint32_t len;
+    int fd;
+
+    (void)state;
+    ready();
+    virtio_save(vsock_virtio(w.v), &o);
+    vsock_free(w.v);
+    memset(&w.d.bus, 0, sizeof(w.d.bus));
+    w.v = vsock_new(&w.d.bind, DEV_VSOCK, w.listen_fd);
+    w.v->reset_most = 200 * MS;
+    state_open(&i, o.data, o.len);
+    assert_int_equal(virtio_load(vsock_virtio(w.v), &i), 0);
+    w.d.v = vsock_virtio(w.v);
+    virtio_resume(vsock_virtio(w.v));
+    assert_true(drv_wait(&w.d, 2, &len) >= 0);
+    fd = client("CONNECT 7\n");
+    nothing();
+    expect(VIRTIO_VSOCK_OP_REQUEST);
+    close(fd);
+    state_out_free(&o);
+}
+
 /* Between a save and the resume nothing reaches the guest, and nothing is lost. */
 static void test_quiet(void **state)
 {
@@ -291,7 +318,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_credit_to_guest), T(test_credit_of_guest), T(test_credit_broken),   T(test_length),
-        T(test_starved),         T(test_many_clients),    T(test_transport_reset), T(test_quiet)};
+        T(test_credit_to_guest), T(test_credit_of_guest), T(test_credit_broken),
+        T(test_length),          T(test_starved),         T(test_many_clients),
+        T(test_transport_reset), T(test_quiet),           T(test_reset_unanswered)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

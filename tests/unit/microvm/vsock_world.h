@@ -10,12 +10,12 @@
 #include <sys/un.h>
 
 #include "driver.h"
+#include "vsock_int.h"
 #define RX_BUFFERS 16u
 #define RX_AT(i) (DRV_BUFFERS + 0x10000ull + 0x2000ull * (i))
 #define RX_LEN 4096u
 #define TX_AT DRV_BUFFERS
 #define EVENT_AT (DRV_BUFFERS + 0x8000ull)
-#define ALLOC 65536u
 #define HDR sizeof(struct virtio_vsock_hdr)
 
 struct world {
