@@ -67,7 +67,7 @@ _cella() {
         return
     fi
     case $verb in
-    start | exec | inspect | logs | stats | reach | pause | resume | stop | rm | call | fork)
+    start | exec | inspect | logs | stats | reach | update | pause | resume | stop | rm | call | fork)
         mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells)" -- "$cur") ;;
     cp) mapfile -t COMPREPLY < <(compgen -W "$(_cella_cells | sed 's/$/:/')" -f -- "$cur") ;;
     snapshot)
