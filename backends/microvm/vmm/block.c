@@ -26,6 +26,7 @@
 #define DEPTH 64u
 #define SEGMENTS (CHAIN_MAX - 2u)
 #define SECTOR_BITS 9u
+#define BUDGET 256u                /* requests that need no I/O, before others have their turn */
 #define DISCARD_SECTORS (1u << 22) /* 2 GiB a request */
 #define PAGE_SECTORS 8u
 
@@ -254,12 +255,13 @@ static int serve(struct block *b, struct request *r)
 
 static void run(struct block *b)
 {
+    uint32_t n = 0;
     int r = 0;
 
     if (b->running)
         return;
     b->running = 1; /* on_done() of what needs no I/O comes while this is on the stack */
-    while (b->n_free > 0 && virtio_live(&b->v)) {
+    for (; n < BUDGET && b->n_free > 0 && virtio_live(&b->v); n++) {
         struct request *q = &b->r[b->free[b->n_free - 1]];
 
         r = virtq_pop(&b->v.q[0], &q->c);
@@ -272,6 +274,8 @@ static void run(struct block *b)
         }
     }
     b->running = 0;
+    if (n == BUDGET)
+        (void)loop_timer(b->v.loop, 1, on_allowed, b);
     if (r < 0)
         virtio_broken(&b->v, "a descriptor chain that breaks the rules");
 }

@@ -20,6 +20,7 @@
 #include "disk_int.h"
 
 #define RETRY_NS 1000000u
+#define ROUNDS 8 /* of requests and answers before others have their turn */
 
 /* ------------------------------------------------------------------ to the ring */
 
@@ -233,7 +234,7 @@ static void on_retry(void *self)
 
 void disk_submit(struct disk *d)
 {
-    int some;
+    int some, rounds = 0;
 
     if (d->submitting) /* idle() has started more: the loop below goes round again */
         return;
@@ -244,10 +245,10 @@ void disk_submit(struct disk *d)
         d->finished = 0;
         if (some)
             d->idle(d->self);
-    } while (some);
+    } while (some && ++rounds < ROUNDS); /* a guest may never stop asking */
     d->submitting = 0;
-    if (d->unsent)
-        (void)loop_timer(d->loop, RETRY_NS, on_retry, d);
+    if (d->unsent || some)
+        (void)loop_timer(d->loop, some ? 1 : RETRY_NS, on_retry, d);
 }
 
 static void on_ready(void *self, int fd, uint32_t events)

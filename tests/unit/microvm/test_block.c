@@ -17,6 +17,7 @@
 #include <cmocka.h>
 #include <linux/virtio_blk.h>
 
+#include "disk.h"
 #include "disk_world.h"
 
 /* ------------------------------------------------------------------------- one file */
@@ -279,6 +280,57 @@ static void test_write_through(void **state)
     stop(&w);
 }
 
+/* Who asks again whenever he is answered does not have the loop for himself. */
+struct again {
+    struct disk *d;
+    struct disk_io io;
+    struct iovec iov;
+    char sector[512];
+    int asked;
+};
+
+static void answered(struct disk_io *io, int code)
+{
+    (void)io;
+    assert_int_equal(code, 0);
+}
+
+static void asks_again(void *self)
+{
+    struct again *a = self;
+
+    if (a->asked++ > 1000)
+        return;
+    a->io =
+        (struct disk_io){.op = DISK_READ, .end = 512, .iov = &a->iov, .n_iov = 1, .done = answered};
+    disk_start(a->d, &a->io);
+}
+
+static int asked_enough(void *ctx)
+{
+    return ((struct again *)ctx)->asked > 1000;
+}
+
+static void test_never_ends(void **state)
+{
+    struct again a = {.iov = {a.sector, sizeof(a.sector)}};
+    struct drv d;
+    int fd = new_file(DISK);
+
+    (void)state;
+    assert_int_equal(drv_init(&d), 0);
+    a.d = disk_new(d.loop, &fd, 1, DISK, 4, 1, asks_again, &a);
+    assert_non_null(a.d);
+    asks_again(&a);
+    disk_submit(a.d);
+    assert_in_range(a.asked, 1, 50);
+    drv_run(&d, 5000, asked_enough, &a);
+    assert_true(asked_enough(&a));
+    disk_free(a.d);
+    drv_fini(&d);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_read_only),    cmocka_unit_test(test_identity),
         cmocka_unit_test(test_framing),      cmocka_unit_test(test_space_given_back),
         cmocka_unit_test(test_many_at_once), cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_save_load),    cmocka_unit_test(test_write_through)};
+        cmocka_unit_test(test_save_load),    cmocka_unit_test(test_write_through),
+        cmocka_unit_test(test_never_ends)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
