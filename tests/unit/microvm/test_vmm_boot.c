@@ -17,7 +17,7 @@
 #include "util.h"
 #include "vmm_host.h"
 
-#define BOOT_MS 60000
+#define BOOT_MS 120000 /* an emulated machine on a busy host */
 #define QUIET "console=ttyS0 loglevel=6 panic=-1 mitigations=off random.trust_cpu=on "
 
 static const char *kernel, *cloud;
