@@ -6,7 +6,8 @@ The run moves into pid, mount and network namespaces of its own first, with an e
 test leaves behind is then seen, whatever else the machine does, and nothing survives the run.
 
     CELLA_TEST_BACKENDS=container,microvm   run everything once per backend (default: container)
-    CELLA_TEST_SHARD=I/N                    only every N-th test, from the I-th on (default: 0/1)
+    CELLA_TEST_SHARD=I/N                    only the I-th of N parts (default: 0/1); which test is in which is always the same
+    CELLA_TEST_STRENGTH=vm                  cells of another strength fail every test
     CELLA_BUILD=DIR                         the build directory (default: build)
     CELLA_TEST_CACHE=DIR                    image and kernel for guests (default: test-cache in the build directory)
 """
@@ -28,7 +29,9 @@ from harness.cella import ROOT, Cella  # noqa: E402
 
 BACKENDS = os.environ.get("CELLA_TEST_BACKENDS", "container").split(",")
 BUILD = pathlib.Path(os.environ.get("CELLA_BUILD", ROOT / "build")).resolve()
+STRENGTH = os.environ.get("CELLA_TEST_STRENGTH")
 _INSIDE = "CELLA_TEST_INSIDE"
+_SHARED = {"family"}  # fixtures that make cells for all tests of a file
 # A checkout that lies below one of the emptied directories is bound to its place again, through a descriptor.
 _ENTER = """mount --make-rprivate / && exec 8<"$1" 9<"$2" && mount -t tmpfs -o mode=1777 tmpfs /tmp && mount -t tmpfs -o mode=755 tmpfs /run &&
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm &&
@@ -62,9 +65,31 @@ def pytest_cmdline_main(config):
     return subprocess.call(command, env=dict(os.environ, **{_INSIDE: trouble or "1"}))
 
 
+def _shared(item):
+    """What expensive thing this test shares with others of its file: they run in one shard, so that it is made once."""
+    mark = item.get_closest_marker("shares")
+    what = mark.args if mark else tuple(_SHARED.intersection(item.fixturenames))
+    return (item.path, item.callspec.params.get("backend") if hasattr(item, "callspec") else None, *what) if what else item.nodeid
+
+
+def _part(items, number, shards):
+    """The tests of one shard: the costly groups first, each to the shard that has least until then."""
+    groups, load, mine = {}, [0.0] * shards, set()
+    for item in items:
+        groups.setdefault(_shared(item), []).append(item)
+    weights = {key: 1 if isinstance(key, str) else 2 + 0.3 * len(group) for key, group in groups.items()}  # a cell is 1
+    for key in sorted(groups, key=lambda key: -weights[key]):
+        least = load.index(min(load))
+        load[least] += weights[key]
+        if least == number:
+            mine.update(groups[key])
+    return [item for item in items if item in mine]
+
+
+@pytest.hookimpl(trylast=True)  # of what the marks chose
 def pytest_collection_modifyitems(config, items):
     number, shards = map(int, os.environ.get("CELLA_TEST_SHARD", "0/1").split("/"))
-    items[:] = items[number::shards]
+    items[:] = _part(items, number, shards)
     if os.getuid() != 0:
         for item in items:
             item.add_marker(pytest.mark.skip(reason="cells of this suite need root"))
@@ -111,7 +136,13 @@ def session_cella(backend, internet, tmp_path_factory, request):
     if backend in guests.MACHINES:
         request.getfixturevalue("guest_cache")
         guests.lend(BUILD, program.state)
-    program.run("--", "true").ok()
+    with program.new_chain() as chains:
+        program.make_template()
+        if not program.template:
+            program.run("--", "true").ok()
+    if STRENGTH:
+        shown = [event["strength"] for event in program.events(chains[0]) if "strength" in event]
+        assert shown and set(shown) == {STRENGTH}, f"the cells here are of strength {shown}, not {STRENGTH}"
     yield program
     shutil.rmtree(work)
 
@@ -124,7 +155,7 @@ def module_cells(session_cella):
     def get(*flags):
         if flags not in made:
             before = residue.snapshot(session_cella.state)
-            context = session_cella.cell(*flags)
+            context = session_cella.copy(*flags)
             made[flags] = (context, context.__enter__())
             session_cella.baseline |= residue.snapshot(session_cella.state) - before  # no residue of the present test
         return made[flags][1]

@@ -2,8 +2,9 @@
 # SPDX-FileCopyrightText: The cella authors
 """What a cell can reach. The rows of tests/egress/cases, judged by what arrived in the world; then what
 rows cannot say: the gate's death, volume, the shape of the gate's namespace, accounting."""
-import contextlib
 import ast
+import contextlib
+import functools
 import json
 import os
 import re
@@ -27,6 +28,11 @@ CASES = [case for path in sorted((EGRESS / "cases").glob("*.json")) for case in 
 # The rows that `make check` runs: one of each kind.
 QUICK = {"tcp-port-443", "tcp-allowed", "tcp-other-port", "tcp-none", "metadata", "rfc1918-10", "gateway-host-port",
          "dns-cells-resolver", "dns-tcp", "quic", "ipv6-global", "raw-icmp", "own-loopback"}
+# The rows that machines of the lab run: of each mechanism one that is let through and one that is not.
+KVM = QUICK | {"dns-unlisted", "name-allowed", "name-raw", "sni-other", "ech-other-name", "not-tls-on-443", "rebind-private",
+               "http-allowed", "http-other-path", "http-two-lengths", "tcp-deny-beats-allow", "tcp-beside-deny", "tcp-mail",
+               "neighbour-cell", "host-public-address", "host-public-neighbour", "ipv6-mapped", "udp-spoofed", "udp-fragmented",
+               "packet-socket", "mark-kept", "tcp-spoofed-source", "tcp-allowed-range", "tcp-port-after-range", "abstract-socket"}
 
 CHAINS = ROOT / "tests" / "egress" / "chains.nft"
 RESOLVING = {"path": "cella-enforcer-egress-nft.so", "config": {"resolvers": f"{zone.RESOLVER}:53"}}
@@ -105,21 +111,41 @@ def names(internet):
     found.close()
 
 
+class Facts:
+    """What placeholders of the rows stand for, found when a row asks: most ask for none, and each may cost a cell."""
+
+    def __init__(self, **find):
+        self.find, self.found = find, {}
+
+    def __getitem__(self, name):
+        if name not in self.found:
+            self.found[name] = str(self.find[name]())
+        return self.found[name]
+
+    def __setitem__(self, name, value):
+        self.found[name] = value
+
+
 @pytest.fixture(scope="module")
 def reach(session_cella, module_cells, services, names):
     """reach(policy): the name of a shared cell under this policy, with what placeholders stand for."""
+    def made(*flags):
+        with session_cella.configured(plugins=[RESOLVING]):
+            return module_cells(*flags)
+
     def address_of(cell):
         return (session_cella.inspect(cell).get("address") or "").split("/")[0]
 
+    def facts(policy):
+        cell = functools.partial(made, "--policy", policy_flag(policy))
+        return Facts(host_port=lambda: services.port, abstract=lambda: services.abstract, address=lambda: address_of(cell()),
+                     neighbour=lambda: address_of(made("--policy", "deny", "--hostname", "neighbour")),
+                     gateway=lambda: session_cella.inspect(cell()).get("gateway") or _gateway(session_cella, cell()))
+
     def get(policy):
-        with session_cella.configured(plugins=[RESOLVING]):
-            cell = module_cells("--policy", policy_flag(policy))
-        facts = {"host_port": services.port, "abstract": services.abstract,
-                 "neighbour": address_of(module_cells("--policy", "deny", "--hostname", "neighbour"))}
-        if policy != "none":
-            facts["address"] = address_of(cell)
-            facts["gateway"] = session_cella.inspect(cell).get("gateway") or _gateway(session_cella, cell)
-        return cell, facts
+        return made("--policy", policy_flag(policy)), facts(policy)
+
+    get.facts = facts
     return get
 
 
@@ -134,13 +160,10 @@ def _gateway(cella, cell):
 
 def _fill(value, facts):
     if isinstance(value, str):
-        for name, fact in facts.items():
-            value = value.replace("{%s}" % name, str(fact))
-    elif isinstance(value, dict):
-        value = {k: _fill(v, facts) for k, v in value.items()}
-    elif isinstance(value, list):
-        value = [_fill(v, facts) for v in value]
-    return value
+        return re.sub(r"\{(\w+)\}", lambda match: facts[match.group(1)], value)
+    if isinstance(value, dict):
+        return {k: _fill(v, facts) for k, v in value.items()}
+    return [_fill(v, facts) for v in value] if isinstance(value, list) else value
 
 
 def probe(cella, cell, name, *args):
@@ -167,8 +190,12 @@ def marked(cella, cell):
         subprocess.run(nft + ["delete", "table", "netdev", "test"], check=True)
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c["id"], marks=[pytest.mark.quick] if c["id"] in QUICK else [])
-                                  for c in CASES])
+def _marks(case):
+    named = [pytest.mark.quick] * (case["id"] in QUICK) + [pytest.mark.kvm] * (case["id"] in KVM)
+    return named + [pytest.mark.shares(case["policy"])]
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=c["id"], marks=_marks(c)) for c in CASES])
 def test_case(cella, internet, services, names, reach, case):
     cell, facts = reach(case["policy"])
     args, event = _fill(case["args"], facts), _fill(case["event"], facts)
@@ -199,7 +226,7 @@ def _twin(cella, internet, reach, case):
         return
     mark = internet.quiet()
     if case["twin"] == "bare":
-        facts = reach("deny")[1]
+        facts = reach.facts("deny")
         if case["policy"] == "names.json" and not case["probe"].startswith("dns"):
             facts["gateway"] = zone.RESOLVER  # outside, names come from their own server
         args = _fill(case["args"], facts)
@@ -216,7 +243,7 @@ def _twin(cella, internet, reach, case):
 @pytest.mark.quick
 def test_cases_are_well_formed():
     assert len({c["id"] for c in CASES}) == len(CASES)
-    assert QUICK | KNOCKS <= {c["id"] for c in CASES}
+    assert KVM | QUICK | KNOCKS <= {c["id"] for c in CASES}
     for case in CASES:
         assert case.get("given") in (None, "marked")
         assert set(case) - {"asks", "given"} == {"id", "technique", "policy", "probe", "args", "expect", "client", "event", "twin"}
@@ -256,12 +283,15 @@ def test_every_technique_has_a_row_or_a_reason():
                 assert word in rows, word
 
 
+@pytest.mark.kvm
 @pytest.mark.quick
+@pytest.mark.shares("deny")
 def test_none_has_no_device_and_deny_has_one(cella, reach):
     assert probe(cella, reach("none")[0], "devices")["names"] == ["lo"]
     assert len(probe(cella, reach("deny")[0], "devices")["names"]) == 2
 
 
+@pytest.mark.shares("wide.json")
 def test_denied_dns_sends_nothing_upstream(cella, internet, reach):
     cell, facts = reach("wide.json")
     mark = internet.quiet()
@@ -270,6 +300,8 @@ def test_denied_dns_sends_nothing_upstream(cella, internet, reach):
     assert not [p for p in internet.packets_since(mark) if p.port == 53]
 
 
+@pytest.mark.kvm
+@pytest.mark.shares("echo.json")
 def test_volume_and_half_close(cella, internet, reach):
     """Both directions, unchanged, and the end of one direction does not end the other."""
     source = """import hashlib, os, socket, threading
@@ -287,6 +319,7 @@ print(hashlib.sha256(data).hexdigest() == hashlib.sha256(got).hexdigest(), len(g
     assert cella("exec", cell, "--", "python3", "-c", source).ok().text == f"True {4 << 20}"
 
 
+@pytest.mark.shares("echo.json")
 def test_many_connections_at_once(cella, internet, reach):
     source = """import socket
 all = [socket.create_connection(('203.0.113.10', 8080), 10) for _ in range(100)]
@@ -296,6 +329,7 @@ print(all and sum(s.recv(3) == b'%03d' % n for n, s in enumerate(all)))"""
     assert cella("exec", cell, "--", "python3", "-c", source).ok().text == "100"
 
 
+@pytest.mark.shares("echo.json")
 def test_reader_that_is_slow_costs_no_memory(cella, internet, reach):
     """A server that sends without end to a cell that does not read."""
     source = "import socket, time\ns = socket.create_connection(('203.0.113.10', 19), 10)\ns.recv(1)\ntime.sleep(2)"
@@ -305,8 +339,9 @@ def test_reader_that_is_slow_costs_no_memory(cella, internet, reach):
     assert harness.rss_bytes(gate) < 32 << 20
 
 
+@pytest.mark.kvm
 def test_bytes_are_accounted_to_the_rule(cella, internet):
-    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+    with cella.copy("--policy", POLICIES / "echo.json") as cell:
         assert probe(cella, cell, "tcp", world.ECHO, 8080)["result"] == "ok"
         probe(cella, cell, "tcp", world.ECHO2, 8080)
         flows = cella.inspect(cell)["egress"]
@@ -315,6 +350,8 @@ def test_bytes_are_accounted_to_the_rule(cella, internet):
     assert [f for f in flows if f["denied"] and world.ECHO2 in f["destination"]], flows
 
 
+@pytest.mark.kvm
+@pytest.mark.shares("echo.json")
 def test_allowed_flow_is_an_event_with_its_rule(cella, reach):
     cell, _ = reach("echo.json")
     probe(cella, cell, "tcp", world.ECHO, 7003)
@@ -329,7 +366,7 @@ for n in range(3000):
     try: s.connect(('203.0.113.10', 20000 + n))
     except OSError: pass
     s.close()"""
-    with cella.cell() as cell:
+    with cella.copy() as cell:
         cella("exec", cell, "--", "python3", "-c", source, timeout=120).ok()
         chain = cella.state / "audit" / f"{cella.inspect(cell)['id']}.jsonl"
     denials = [e for e in cella.events(chain) if e["kind"] == "net.deny"]
@@ -337,6 +374,8 @@ for n in range(3000):
     assert sum(e.get("count", 1) + e.get("suppressed", 0) for e in denials) >= 3000
 
 
+@pytest.mark.kvm
+@pytest.mark.shares("wide.json")
 def test_no_two_cells_share_a_link(cella, internet, reach):
     """A listener in one cell, a connection from another: no path, in either direction."""
     cell, facts = reach("wide.json")
@@ -345,7 +384,7 @@ def test_no_two_cells_share_a_link(cella, internet, reach):
                            "import socket\ns = socket.socket(); s.bind(('0.0.0.0', 8080)); s.listen(1)\nprint('ready', flush=True)\n"
                            "s.settimeout(4)\ntry: print('reached by', s.accept()[1])\nexcept OSError: print('nobody')")
     assert listener.stdout.readline() == b"ready\n"
-    with cella.cell("--policy", POLICIES / "wide.json") as second:
+    with cella.copy("--policy", POLICIES / "wide.json") as second:
         probe(cella, second, "tcp", facts["address"], 8080)
     assert b"nobody" in listener.communicate(timeout=20)[0]
     assert other != facts["address"]
@@ -355,7 +394,7 @@ def test_network_root_in_the_cells_namespace(cella, internet):
     """As if the cell had every right over its own network: other sources, raw packets, IPv6. The gate side holds."""
     if cella.backend != "container":
         pytest.skip("the cell's network namespace is not the host kernel's")
-    with cella.cell("--policy", POLICIES / "wide.json") as cell:
+    with cella.copy("--policy", POLICIES / "wide.json") as cell:
         inside = ["nsenter", f"--net=/proc/{cella.agent(cell)}/ns/net"]
         device = [n for n in probe(cella, cell, "devices")["names"] if n != "lo"][0]
         mark = internet.quiet()
@@ -393,7 +432,7 @@ def test_router_advertisement_changes_nothing(cella, internet):
     """Sent by whoever owns the cell's network: the gate's side learns no address and no route, and says that it came."""
     if cella.backend != "container":
         pytest.skip("the cell's network namespace is not the host kernel's")
-    with cella.cell() as cell:
+    with cella.copy() as cell:
         gate = ["nsenter", f"--net={_gate_namespace(cella, cell)}", "ip", "-6"]
         device = [n for n in probe(cella, cell, "devices")["names"] if n != "lo"][0]
 
@@ -421,6 +460,8 @@ def test_router_advertisement_changes_nothing(cella, internet):
             subprocess.run(["ip", "netns", "del", made], check=False)
 
 
+@pytest.mark.kvm
+@pytest.mark.shares("names.json")
 def test_flow_outlives_the_ttl_of_its_name(cella, names, reach):
     """An address that may not be used any more is for new connections; what is open goes on, and a new one asks again."""
     cell, facts = reach("names.json")
@@ -449,6 +490,8 @@ def _gate_namespace(cella, cell):
     raise AssertionError("nobody holds a namespace of the gate")
 
 
+@pytest.mark.kvm
+@pytest.mark.shares("deny")
 def test_gate_namespace_has_no_way_out(cella, reach):
     """Policy drop on all three hooks, no forwarding, no interface but the link and loopback."""
     cell, _ = reach("deny")
@@ -461,6 +504,7 @@ def test_gate_namespace_has_no_way_out(cella, reach):
     assert len([name for name in links if name != "lo"]) == 1, links
 
 
+@pytest.mark.shares("deny")
 def test_the_chains_are_the_written_ones(cella, reach):
     """The rules as nft reads them back, line by line: what policy/egress-nft/ruleset.c has in its tables."""
     cell, facts = reach("deny")
@@ -471,9 +515,10 @@ def test_the_chains_are_the_written_ones(cella, reach):
     assert found.split() == wanted.replace("CELL", facts["address"]).split() + ["}"]
 
 
+@pytest.mark.kvm
 @pytest.mark.parametrize("policy", ["deny", "echo.json"])
 def test_gate_killed_nothing_passes_and_the_cell_ends(cella, internet, policy):
-    with cella.cell("--policy", policy_flag(policy)) as cell:
+    with cella.copy("--policy", policy_flag(policy)) as cell:
         gate, mark = cella.gate(cell), internet.quiet()
         os.kill(gate, signal.SIGKILL)
         late = cella("exec", cell, "--", *PROBE, "tcp", world.ECHO, 8080)
@@ -482,9 +527,10 @@ def test_gate_killed_nothing_passes_and_the_cell_ends(cella, internet, policy):
         assert internet.received(mark) == 0
 
 
+@pytest.mark.kvm
 def test_gate_stopped_nothing_passes(cella, internet):
     """A gate that hangs is no open gate."""
-    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+    with cella.copy("--policy", POLICIES / "echo.json") as cell:
         gate, mark = cella.gate(cell), internet.quiet()
         os.kill(gate, signal.SIGSTOP)
         try:
@@ -495,11 +541,12 @@ def test_gate_stopped_nothing_passes(cella, internet):
             os.kill(gate, signal.SIGCONT)
 
 
+@pytest.mark.kvm
 def test_slot_is_clean_for_its_next_owner(cella, internet):
     """What one cell was allowed, the next at the same address is not."""
     addresses = []
     for policy, result in (("echo.json", {"ok"}), ("deny", {"ECONNREFUSED", "ECONNRESET"})):
-        with cella.cell("--policy", policy_flag(policy)) as cell:
+        with cella.copy("--policy", policy_flag(policy)) as cell:
             addresses.append(cella.inspect(cell).get("address"))
             assert probe(cella, cell, "tcp", world.ECHO, 8080)["result"] in result
     assert addresses[0] == addresses[1]

@@ -20,6 +20,7 @@ from harness import capture, internet as world
 from harness.cella import command_of, wait_until
 from harness.shop import API, RESOLVER, Shop
 
+pytestmark = pytest.mark.kvm
 RULE = {"id": "echo", "cidr": f"{world.ECHO}/32", "ports": [8080], "proto": "tcp", "layer": "raw"}
 OPEN, CLOSED = json.dumps({"version": 1, "allow": [RULE]}), json.dumps({"version": 1, "allow": []})
 
@@ -380,7 +381,7 @@ def test_no_room_in_the_middle_of_a_snapshot(cella):
             before = count(cell)
             cella(words[0] if words else "snapshot", cell, *words[1:], timeout=120).one_line(125, place)
             assert os.listdir(store) == [".lock"] and os.statvfs(store).f_bfree == os.statvfs(store).f_blocks
-            assert cella("snapshot", "ls", "--json").ok().json() == []
+            assert cella.snapshots() == []
             wait_until(lambda: count(cell) > before, 20, "the source's own work")
             failed = [e for e in cella.events(cell) if e["kind"] == "cell.snapshot"][-1]
             assert failed["verdict"] == "failed" and re.search(place, failed["message"])

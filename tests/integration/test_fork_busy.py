@@ -3,6 +3,8 @@
 """Copies of a cell that is in the middle of telling its host something."""
 import pytest
 
+pytestmark = pytest.mark.kvm
+
 
 @pytest.fixture(autouse=True)
 def able(session_cella):

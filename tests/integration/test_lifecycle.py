@@ -18,6 +18,7 @@ import pytest
 from harness import cella as harness, guests
 
 
+@pytest.mark.kvm
 @pytest.mark.quick
 def test_run_prints_42(cella):
     result = cella.run("--policy", "deny", "--", "python3", "-c", "print(6*7)").ok()
@@ -25,17 +26,18 @@ def test_run_prints_42(cella):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("status", [0, 1, 3, 124, 255])
+@pytest.mark.parametrize("status", [0, 1, pytest.param(3, marks=pytest.mark.kvm), 124, 255])
 def test_exit_status_is_the_commands(cella, status):
     cella.run("--", "sh", "-c", f"exit {status}").ok(status)
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGABRT, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.kvm), signal.SIGABRT, signal.SIGUSR1])
 def test_death_by_signal_is_128_and_n(cella, number):
     cella.run("--", "sh", "-c", f"kill -{int(number)} $$").ok(128 + number)
 
 
+@pytest.mark.kvm
 @pytest.mark.quick
 def test_missing_command_is_127(cella):
     cella.run("--", "no-such-command").one_line(127, "no-such-command")
@@ -47,6 +49,7 @@ def test_command_that_cannot_run_is_126(cella):
     cella.run("--", "/etc/passwd").one_line(126, "/etc/passwd")
 
 
+@pytest.mark.kvm
 @pytest.mark.quick
 def test_wall_clock_limit(cella):
     started = time.monotonic()
@@ -54,6 +57,7 @@ def test_wall_clock_limit(cella):
     assert time.monotonic() - started < 10, result  # no process left: the residue scan of the fixture
 
 
+@pytest.mark.kvm
 def test_wall_clock_limit_takes_the_whole_tree(cella):
     """Children in other sessions, with signals ignored, go too."""
     script = "trap '' TERM HUP INT; setsid sleep 61 & (trap '' TERM; sleep 62) & sleep 63"
@@ -64,6 +68,7 @@ def test_children_do_not_outlive_the_command(cella):
     cella.run("--", "sh", "-c", "setsid sleep 64 & sleep 65 & exit 5").ok(5)
 
 
+@pytest.mark.kvm
 @pytest.mark.quick
 def test_streams_are_separate_and_whole(cella):
     result = cella.run("--", "sh", "-c", "echo out; echo err >&2; cat", input=b"in\0\xff\n").ok()
@@ -71,6 +76,7 @@ def test_streams_are_separate_and_whole(cella):
     assert result.err == b"err\n"
 
 
+@pytest.mark.kvm
 def test_large_stdin_comes_back_unchanged(cella):
     data = os.urandom(1 << 20) * 8
     assert cella.run("--", "cat", input=data).ok().out == data
@@ -97,8 +103,9 @@ def test_output_without_end_into_a_reader_that_leaves(cella):
     run.stderr.close()
 
 
+@pytest.mark.kvm
 def test_output_nobody_reads_does_not_block_exec(cella):
-    with cella.cell() as cell:
+    with cella.copy() as cell:
         stuck = cella.spawn("exec", cell, "--", "yes")
         time.sleep(0.3)
         assert cella("exec", cell, "--", "echo", "alive").ok().text == "alive"
@@ -106,6 +113,7 @@ def test_output_nobody_reads_does_not_block_exec(cella):
         stuck.communicate()
 
 
+@pytest.mark.kvm
 @pytest.mark.quick
 def test_verbs_one_by_one(cella):
     with cella.cell(start=False) as cell:
@@ -121,15 +129,16 @@ def test_verbs_one_by_one(cella):
 
 
 def test_what_exec_wrote_is_there_for_the_next(cella):
-    with cella.cell() as cell:
+    with cella.copy() as cell:
         cella("exec", cell, "--", "sh", "-c", "echo kept > /tmp/file").ok()
         assert cella("exec", cell, "--", "cat", "/tmp/file").ok().text == "kept"
 
 
+@pytest.mark.kvm
 def test_pause_and_resume(cella):
     if cella.capability("pause") == "none":
         pytest.skip("the backend says it cannot pause")
-    with cella.cell() as cell:
+    with cella.copy() as cell:
         ticker = cella.spawn("exec", cell, "--", "sh", "-c", "while :; do date +%N > /tmp/tick; sleep 0.05; done")
         harness.wait_until(lambda: cella("exec", cell, "--", "cat", "/tmp/tick").status == 0, what="ticking")
         cella("pause", cell).ok()
@@ -152,10 +161,11 @@ def _cpu_of(pid):
         return handle.read().rsplit(")", 1)[1].split()[11:13]
 
 
+@pytest.mark.kvm
 def test_stats_count_what_the_cell_used(cella):
     if cella.capability("stats") == "none":
         pytest.skip("the backend says it cannot measure")
-    with cella.cell() as cell:
+    with cella.copy() as cell:
         cella("exec", cell, "--", "python3", "-c", "x = sum(i * i for i in range(2000000))").ok()
         stats = cella("stats", "--json", cell).ok().json()
         stats = stats[0] if isinstance(stats, list) else stats
@@ -164,8 +174,9 @@ def test_stats_count_what_the_cell_used(cella):
         assert stats["pids"] >= 1
 
 
+@pytest.mark.kvm
 def test_stop_of_a_cell_that_ignores_term(cella):
-    with cella.cell() as cell:
+    with cella.copy() as cell:
         deaf = cella.spawn("exec", cell, "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done")
         assert deaf.stdout.readline() == b"ready\n"
         started = time.monotonic()
@@ -183,6 +194,7 @@ def test_verb_on_a_cell_that_does_not_exist(cella, verb):
     cella(*words).one_line(125, "nobody")
 
 
+@pytest.mark.kvm
 def test_verbs_in_the_wrong_order(cella):
     with cella.cell(start=False) as cell:
         cella("exec", cell, "--", "true").one_line(125, "not running|start")
@@ -197,6 +209,7 @@ def test_verbs_in_the_wrong_order(cella):
         cella("start", cell).one_line(125, "stopped")
 
 
+@pytest.mark.kvm
 @pytest.mark.quick
 def test_two_cells_one_name(cella):
     with cella.cell(start=False, name="twin"):
@@ -220,7 +233,7 @@ def test_names_that_are_refused(cella, name):
 
 
 def test_ps_lists_cells(cella):
-    with cella.cell(name="listed") as cell:
+    with cella.copy(name="listed") as cell:
         rows = {row["name"]: row for row in cella("ps", "--json").ok().json()}
         assert rows[cell]["state"] == "running"
         assert rows[cell]["backend"] == cella.backend
@@ -229,7 +242,7 @@ def test_ps_lists_cells(cella):
 
 
 def test_id_prefix_names_a_cell(cella):
-    with cella.cell() as cell:
+    with cella.copy() as cell:
         ident = cella.inspect(cell)["id"]
         assert cella("exec", ident, "--", "echo", "by id").ok().text == "by id"
         assert cella("exec", ident[:8], "--", "echo", "by prefix").ok().text == "by prefix"
@@ -242,8 +255,9 @@ def test_detached_command_and_its_log(cella):
     cella("rm", "--force", "behind").ok()
 
 
+@pytest.mark.kvm
 def test_two_cells_do_not_see_each_other(cella):
-    with cella.cell() as one, cella.cell() as two:
+    with cella.copy() as one, cella.copy() as two:
         cella("exec", one, "--", "sh", "-c", "echo secret > /tmp/mine").ok()
         assert cella("exec", two, "--", "cat", "/tmp/mine").status == 1
         seen = cella("exec", two, "--", "sh", "-c", "ls /proc | grep -c '^[0-9]'").ok().text
@@ -252,7 +266,7 @@ def test_two_cells_do_not_see_each_other(cella):
         assert len(names) == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.kvm), signal.SIGHUP])
 def test_run_passes_signals_on(cella, number):
     run = cella.spawn("run", "--", "sh", "-c", f"trap 'echo caught; exit 17' {number.name[3:]}; echo ready; "
                       "while :; do sleep 0.1; done")
@@ -263,7 +277,7 @@ def test_run_passes_signals_on(cella, number):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.kvm), signal.SIGTERM])
 def test_run_ended_by_a_signal_leaves_nothing(cella, number):
     run = cella.spawn("run", "--", "sh", "-c", "echo ready; exec sleep 66")  # exec: a shell that forks just then misses it
     assert run.stdout.readline() == b"ready\n"
@@ -272,6 +286,7 @@ def test_run_ended_by_a_signal_leaves_nothing(cella, number):
     assert run.returncode == 128 + number
 
 
+@pytest.mark.kvm
 def test_signal_while_the_cell_is_being_made(cella):
     """At any moment of the set-up: nothing is left (the residue scan of the fixture)."""
     for delay in (0.0, 0.01, 0.03, 0.06, 0.1):
@@ -305,6 +320,7 @@ def _read_until(fd, pattern, seconds=20):
     return text
 
 
+@pytest.mark.kvm
 def test_terminal_and_resize(cella):
     script = "stty size; test -t 0 && test -t 1 && test -t 2 && echo terminals; trap 'stty size; exit 7' WINCH; " \
              "echo ready; while :; do sleep 0.1; done"
@@ -327,6 +343,7 @@ def test_interrupt_key_reaches_the_command(cella):
     os.close(ours)
 
 
+@pytest.mark.kvm
 def test_environment_user_and_directory(cella):
     result = cella.run("--env", "A=b c", "--user", "1000:1000", "--workdir", "/tmp", "--", "sh", "-c",
                        "echo \"$A\"; id -u; id -g; pwd").ok()
@@ -334,7 +351,7 @@ def test_environment_user_and_directory(cella):
 
 
 def test_gc_finds_nothing_and_keeps_the_living(cella):
-    with cella.cell() as cell:
+    with cella.copy() as cell:
         assert not cella("gc", "--check").ok().out
         cella("gc").ok()
         assert cella("exec", cell, "--", "echo", "alive").ok().text == "alive"
@@ -353,6 +370,7 @@ def test_output_is_the_commands_alone(cella):
     assert result.out == b"" and result.err == b""
 
 
+@pytest.mark.kvm
 @pytest.mark.quick
 def test_gate_that_does_not_start_refuses_the_cell(cella, tmp_path):
     """The enforcer works while the backend creates: what it fails at late must still stop the start."""
