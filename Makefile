@@ -3,7 +3,7 @@
 
 BUILD := build
 
-.PHONY: all deps build run test test-lab check bench format clean
+.PHONY: all deps build run test test-lab test-lab-machines check bench format clean
 all: build
 
 deps:
@@ -29,6 +29,10 @@ check: deps
 # The integration suite in the lab machine (cgroup v2) alone.
 test-lab: deps
 	@tools/run-tests --only build,lab
+
+# The suites of a cell's life, limits, egress, crashes and copies on machines that KVM runs, all of them: over an hour.
+test-lab-machines: deps
+	@tools/run-tests --only build,machines-lab-all
 
 bench: build
 	@tools/install-deps bench
