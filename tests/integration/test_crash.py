@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from harness import PATIENCE
 from harness import cella as harness
 from harness import residue
 
@@ -138,7 +139,7 @@ def test_kill_of_the_warden_while_it_makes_a_cell(cella):
         run = cella.spawn("run", "--name", "brief", "--", "sleep", "300")
         time.sleep(delay)
         harness.wait_until(lambda: _kill_all(_wardens()) or run.poll() is not None, 10, "a warden to kill")
-        run.communicate(timeout=20)
+        run.communicate(timeout=20 * PATIENCE)
         assert run.returncode != 0
         cella("gc").ok()
     assert not cella("gc", "--check").ok().out

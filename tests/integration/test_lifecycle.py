@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+from harness import PATIENCE
 from harness import cella as harness, guests
 
 
@@ -54,7 +55,7 @@ def test_command_that_cannot_run_is_126(cella):
 def test_wall_clock_limit(cella):
     started = time.monotonic()
     result = cella.run("--timeout", "1s", "--", "sleep", "60", timeout=20).one_line(124, "wall|time", "1")
-    assert time.monotonic() - started < 10, result  # no process left: the residue scan of the fixture
+    assert time.monotonic() - started < 10 * PATIENCE, result  # no process left: the residue scan of the fixture
 
 
 @pytest.mark.kvm
@@ -181,7 +182,7 @@ def test_stop_of_a_cell_that_ignores_term(cella):
         assert deaf.stdout.readline() == b"ready\n"
         started = time.monotonic()
         cella("stop", "--time", "1s", cell).ok()
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 10 * PATIENCE
         assert cella.state_of(cell) == "stopped"
         deaf.communicate(timeout=10)
         assert deaf.returncode != 0
@@ -272,7 +273,7 @@ def test_run_passes_signals_on(cella, number):
                       "while :; do sleep 0.1; done")
     assert run.stdout.readline() == b"ready\n"
     run.send_signal(number)
-    out, err = run.communicate(timeout=20)
+    out, err = run.communicate(timeout=20 * PATIENCE)
     assert (out, run.returncode) == (b"caught\n", 17), err
 
 
@@ -282,7 +283,7 @@ def test_run_ended_by_a_signal_leaves_nothing(cella, number):
     run = cella.spawn("run", "--", "sh", "-c", "echo ready; exec sleep 66")  # exec: a shell that forks just then misses it
     assert run.stdout.readline() == b"ready\n"
     run.send_signal(number)
-    run.communicate(timeout=20)
+    run.communicate(timeout=20 * PATIENCE)
     assert run.returncode == 128 + number
 
 
@@ -293,7 +294,7 @@ def test_signal_while_the_cell_is_being_made(cella):
         run = cella.spawn("run", "--", "sleep", "67")
         time.sleep(delay)
         run.send_signal(signal.SIGTERM)
-        run.communicate(timeout=20)
+        run.communicate(timeout=20 * PATIENCE)
         assert run.returncode != 0
 
 
@@ -308,7 +309,7 @@ def _terminal(cella, *words, rows=31, cols=97):
 
 
 def _read_until(fd, pattern, seconds=20):
-    text, deadline = b"", time.monotonic() + seconds
+    text, deadline = b"", time.monotonic() + seconds * PATIENCE
     while not re.search(pattern, text):
         assert time.monotonic() < deadline, text
         try:
@@ -329,7 +330,7 @@ def test_terminal_and_resize(cella):
     assert b"31 97" in text and b"terminals" in text
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     _read_until(ours, rb"40 120")
-    assert process.wait(20) == 7
+    assert process.wait(20 * PATIENCE) == 7
     os.close(ours)
 
 
@@ -339,7 +340,7 @@ def test_interrupt_key_reaches_the_command(cella):
     _read_until(ours, rb"ready")
     os.write(ours, b"\x03")
     _read_until(ours, rb"got-int")
-    assert process.wait(20) == 8
+    assert process.wait(20 * PATIENCE) == 8
     os.close(ours)
 
 

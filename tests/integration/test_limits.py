@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from harness import PATIENCE
 from harness import cella as harness, guests
 
 HEADROOM = 4  # tasks that a backend may add for its own agent
@@ -343,4 +344,4 @@ def test_the_host_does_not_notice(cella):
     machines = 4 * (512 << 20) if cella.backend in guests.MACHINES else 0  # each has memory of its own, up to its limit
     assert before - _host_available() < (400 << 20) + machines
     for rival in rivals:
-        rival.communicate(timeout=60)
+        rival.communicate(timeout=60 * PATIENCE)
