@@ -22,10 +22,10 @@
 
 static const char *kernel, *cloud;
 
-static void boots(struct vmm *v, struct vmm_parts *p, int kernel_fd, const char *append,
-                  uint32_t vcpus)
+static void boots_with(struct vmm *v, struct vmm_parts *p, int kernel_fd, const char *append,
+                       uint32_t vcpus, uint64_t ram_mib)
 {
-    vmm_parts_init(p, NULL, append, 128);
+    vmm_parts_init(p, NULL, append, ram_mib);
     p->kernel_fd = kernel_fd;
     p->initrd_fd = vmm_initrd(PROBE_INIT);
     p->config.vcpus = vcpus;
@@ -35,6 +35,12 @@ static void boots(struct vmm *v, struct vmm_parts *p, int kernel_fd, const char 
         fprintf(stderr, "CONFIG: %d %s\n", v->status, v->why);
     }
     assert_int_equal(vmm_op(v, VMM_OP_CONT, 0, -1), 0);
+}
+
+static void boots(struct vmm *v, struct vmm_parts *p, int kernel_fd, const char *append,
+                  uint32_t vcpus)
+{
+    boots_with(v, p, kernel_fd, append, vcpus, 128);
 }
 
 static int open_kernel(const char *path)
@@ -118,6 +124,23 @@ static void cloud_kernel_and_reset(void **state)
     assert_non_null(vmm_says(&v, "generation=1 serial=1 button=1 events=1", NULL, BOOT_MS));
     assert_non_null(vmm_says(&v, "probe: doing reset", NULL, BOOT_MS));
     ends(&v, &p, 0, "guest: asked for a reset");
+}
+
+/* Some of it lies above the hole for devices. */
+static void memory_above_the_hole(void **state)
+{
+    struct vmm_parts p;
+    const char *at;
+    unsigned mib = 0;
+
+    (void)state;
+    boots_with(&v, &p, open_kernel(cloud), QUIET "probe=off", 1, 3584);
+    at = vmm_says(&v, "probe: cpus 1 ram ", NULL, BOOT_MS);
+    assert_non_null(at);
+    assert_non_null(vmm_says(&v, "\n", at, BOOT_MS));
+    assert_int_equal(sscanf(at, "probe: cpus 1 ram %u", &mib), 1);
+    assert_in_range(mib, 3300, 3584);
+    ends(&v, &p, 0, "guest: switched itself off");
 }
 
 static void elf(const char *path, int pvh)
@@ -344,6 +367,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_its_machine),
         cmocka_unit_test(cloud_kernel_and_reset),
+        cmocka_unit_test(memory_above_the_hole),
         cmocka_unit_test(elf_pvh),
         cmocka_unit_test(elf_64),
         cmocka_unit_test(keyboard_reset),
