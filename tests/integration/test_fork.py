@@ -184,26 +184,11 @@ def test_nothing_leaves_a_child_under_the_parents_address(family):
         assert not [e for e in family.cella.events(child) if e.get("reason") == "source_spoofed"]
 
 
-# Says its address as often as it can, over a socket that is bound to it and over one that is not.
-TALKER = """import socket, sys, time
-def bound():
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    s.bind((sys.argv[1], 0))
-    return s
-both = [bound(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
-print('talks', flush=True)
-while True:
-    for s in both:
-        try: s.sendto(b'here', (sys.argv[2], 9))
-        except OSError: pass
-    time.sleep(0.002)"""
-
-
 def test_no_frame_of_a_copy_has_the_parents_address(cella):
     """On the link itself, from before the copy's machine exists, while what runs in it would say whose it was."""
     with cella.cell() as parent:
         own, mac = address(cella, parent), json.loads(python(cella, parent, IDENTITY).text)["mac"]
-        talker = cella.spawn("exec", parent, "--", "python3", "-c", TALKER, own, world.ECHO)
+        talker = cella.spawn("exec", parent, "--", "python3", "-c", capture.TALKER, own, world.ECHO)
         assert talker.stdout.readline() == b"talks\n"
         try:
             with capture.of_cell(cella, parent) as link:
@@ -217,8 +202,7 @@ def test_no_frame_of_a_copy_has_the_parents_address(cella):
                 wait_until(lambda: len(link.frames) > 20, 20, "frames of the copy")
                 assert not link.lost()
             assert new != own and theirs != mac
-            strange = [f for f in link.frames if f.mac != theirs or f.ip not in (new, None)]
-            assert not strange and sum(f.ip == new for f in link.frames) > 10, strange[:5]
+            assert not link.of_others(theirs, new) and link.count(new) > 10, link.of_others(theirs, new)[:5]
             restore.communicate()
             cella("rm", "--force", f"{parent}-r").ok()
         finally:

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import internet as world
+from harness import capture, internet as world
 from harness.cella import children_of, command_of, wait_until
 
 RULE = {"id": "echo", "cidr": f"{world.ECHO}/32", "ports": [8080], "proto": "tcp", "layer": "raw"}
@@ -116,6 +116,28 @@ def test_more_children_than_spares_and_a_fork_of_a_fork(cella, children):
         assert cella.inspect(grandchild)["parent"]["copy_generation"] == 3
         addresses = {cella.inspect(cell)["address"] for cell in [parent, grandchild, *kids]}
         assert len(addresses) == 6
+
+
+def test_no_frame_of_a_child_that_waited_has_the_parents_address(cella, children):
+    """Its link is watched while its machine is still without content."""
+    mac_of = lambda cell: cella("exec", cell, "--", "cat", "/sys/class/net/eth0/address").ok().text.strip()
+    address = lambda cell: cella.inspect(cell)["address"].split("/")[0]
+    with cella.cell() as parent:
+        own, mac = address(parent), mac_of(parent)
+        talker = cella.spawn("exec", parent, "--", "python3", "-c", capture.TALKER, own, world.ECHO)
+        assert talker.stdout.readline() == b"talks\n"
+        try:
+            spare, = keep(cella, parent, 1)
+            with capture.Capture(capture.open_link(warden(cella, spare))) as link:
+                assert children(parent, "-n", "1", "--spares", "0") == [spare]
+                new, theirs = address(spare), mac_of(spare)
+                wait_until(lambda: link.count(new) > 10, 20, "frames of the child")
+                assert not link.lost()
+            assert new != own and theirs != mac
+            assert not link.of_others(theirs, new), link.of_others(theirs, new)[:5]
+        finally:
+            talker.kill()
+            talker.communicate()
 
 
 def test_spares_go_with_their_cell(cella):

@@ -12,6 +12,20 @@ import time
 from . import PATIENCE, netns
 from .cella import children_of, command_of
 
+# Says its address as often as it can, over a socket that is bound to it and over one that is not.
+TALKER = """import socket, sys, time
+def bound():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind((sys.argv[1], 0))
+    return s
+both = [bound(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
+print('talks', flush=True)
+while True:
+    for s in both:
+        try: s.sendto(b'here', (sys.argv[2], 9))
+        except OSError: pass
+    time.sleep(0.002)"""
+
 LINK = "cell0"  # the gate's end
 _OUTGOING = 4  # what the host itself sends to the cell
 
@@ -81,6 +95,13 @@ class Capture:
         """Frames that the kernel had no room for (PACKET_STATISTICS)."""
         return struct.unpack("II", self._sock.getsockopt(263, 6, 8))[1]
 
+    def of_others(self, mac, ip):
+        """Frames that are not of this hardware and this IPv4 address, as far as they say one."""
+        return [f for f in self.frames if f.mac != mac or f.ip not in (ip, None)]
+
+    def count(self, ip):
+        return sum(f.ip == ip for f in self.frames)
+
     def close(self):
         self._stop = True
         self._thread.join()
@@ -115,7 +136,7 @@ def from_the_first_frame_on(start, seconds=30.0):
             try:
                 sock = open_link(pid)
                 if sock:
-                    machine = [p for p in children_of(pid, deep=True) if "qemu-system" in command_of(p)]
+                    machine = [p for p in children_of(pid, deep=True) if any(name in command_of(p) for name in ("qemu-system", "cella-vmm"))]
                     assert not machine, "too late: the machine exists"
                     return made, Capture(sock)
             finally:
