@@ -485,8 +485,9 @@ def _gate_namespace(cella, cell):
              f"net:[{os.stat('/run/netns/' + cella.uplink).st_ino}]"}
     for pid in (cella.gate(cell), cella.warden(cell)):
         for path in [f"/proc/{pid}/ns/net"] + [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]:
-            if os.readlink(path).startswith("net:[") and os.readlink(path) not in known and _has_link(path):
-                return path
+            with contextlib.suppress(FileNotFoundError):  # a descriptor that was closed since
+                if os.readlink(path).startswith("net:[") and os.readlink(path) not in known and _has_link(path):
+                    return path
     raise AssertionError("nobody holds a namespace of the gate")
 
 
