@@ -20,7 +20,6 @@ from harness import capture, internet as world
 from harness.cella import command_of, wait_until
 from harness.shop import API, RESOLVER, Shop
 
-pytestmark = pytest.mark.kvm
 RULE = {"id": "echo", "cidr": f"{world.ECHO}/32", "ports": [8080], "proto": "tcp", "layer": "raw"}
 OPEN, CLOSED = json.dumps({"version": 1, "allow": [RULE]}), json.dumps({"version": 1, "allow": []})
 
@@ -110,12 +109,14 @@ def family(session_cella, tmp_path_factory):
     made.close()
 
 
+@pytest.mark.kvm
 @pytest.mark.parametrize("what", ["hostname", "file", "machine", "boot", "mac", "uuid", "random", "openssl"])
 def test_no_two_of_a_family_have_the_same(family, what):
     seen = [one[what] for one in family.identities.values()]
     assert len(set(seen)) == len(seen) == 3 and all(seen), seen
 
 
+@pytest.mark.kvm
 def test_addresses_differ_and_are_what_the_host_says(family):
     cells = {cell: address(family.cella, cell) for cell in family.all}
     assert len(set(cells.values())) == 3
@@ -124,16 +125,19 @@ def test_addresses_differ_and_are_what_the_host_says(family):
         assert wanted in shown and shown.count("inet ") == 1
 
 
+@pytest.mark.kvm
 def test_a_child_has_the_greater_generation(family):
     parent, *children = [family.identities[cell]["generation"] for cell in family.all]
     assert all(child > parent for child in children)
 
 
+@pytest.mark.kvm
 def test_what_was_denied_to_the_parent_is_not_told_to_a_child(family):
     parent, *children = [family.identities[cell]["denials"] for cell in family.all]
     assert "203.0.113.99" in parent and not any(children)
 
 
+@pytest.mark.kvm
 def test_a_program_older_than_the_copies_draws_other_bytes_in_each(family):
     wait_until(lambda: all(note(family.cella, cell)["n"] > 0 for cell in family.all), 30)
     time.sleep(1)
@@ -144,6 +148,7 @@ def test_a_program_older_than_the_copies_draws_other_bytes_in_each(family):
     assert not (after[0] & after[1] or after[0] & after[2] or after[1] & after[2])
 
 
+@pytest.mark.kvm
 def test_the_connection_ends_in_the_children_and_lives_in_the_parent(family):
     first = note(family.cella, family.parent)
     for child in family.children:
@@ -154,6 +159,7 @@ def test_the_connection_ends_in_the_children_and_lives_in_the_parent(family):
     assert second["connection"] == "open" and second["n"] > first["n"]
 
 
+@pytest.mark.kvm
 def test_monotonic_time_never_goes_back(family):
     for cell in family.all:
         first = note(family.cella, cell)
@@ -162,6 +168,7 @@ def test_monotonic_time_never_goes_back(family):
         assert note(family.cella, cell)["back"] == 0
 
 
+@pytest.mark.kvm
 def test_wall_clock_is_the_hosts_within_50_ms(family):
     for cell in family.all:
         process = family.cella.spawn("exec", "-i", cell, "--", "python3", "-u", "-c", ECHO_TIME, stdin=-1)
@@ -177,6 +184,7 @@ def test_wall_clock_is_the_hosts_within_50_ms(family):
         assert abs(best[1]) <= 0.05 + best[0] / 2, f"{cell}: {best[1] * 1000:.1f} ms off (round trip {best[0] * 1000:.1f} ms)"
 
 
+@pytest.mark.kvm
 def test_nothing_leaves_a_child_under_the_parents_address(family):
     """The gate of each child refuses and records every packet that has not the child's own source."""
     for child in family.children:
@@ -211,6 +219,7 @@ def test_no_frame_of_a_copy_has_the_parents_address(cella):
             cella("snapshot", "rm", f"{parent}-s")
 
 
+@pytest.mark.kvm
 def test_a_child_settled_before_anything_else_ran(family):
     for child in family.children:
         kinds = [e["kind"] for e in family.cella.events(child)]
@@ -218,6 +227,7 @@ def test_a_child_settled_before_anything_else_ran(family):
         assert settled < kinds.index("cell.start") and "exec.start" not in kinds[:settled]
 
 
+@pytest.mark.kvm
 def test_a_fork_of_a_fork(family):
     child = family.children[0]
     grandchild, = family.cella("fork", child, "-n", "1", "--name", f"{child}-g", "--json", timeout=240).ok().json()
@@ -229,6 +239,7 @@ def test_a_fork_of_a_fork(family):
     assert note(family.cella, grandchild)["back"] == 0
 
 
+@pytest.mark.kvm
 def test_a_policy_tightened_after_the_snapshot_holds_on_the_first_packet(cella, internet, tmp_path):
     policy = tmp_path / "site.json"
     policy.write_text(OPEN)
@@ -297,6 +308,7 @@ def granted(cella, internet, tmp_path):
     shop.close()
 
 
+@pytest.mark.kvm
 def test_a_secret_of_the_parent_is_absent_in_a_copy_unless_its_policy_grants_it(cella, granted):
     parent, shop, plain = granted
     assert cella("exec", parent, "--", *CURL, timeout=60).ok().text == "served" and shop.keys == [VALUE]
@@ -399,6 +411,7 @@ def machines():
     return {int(p.name) for p in pathlib.Path("/proc").iterdir() if p.name.isdigit() and "qemu-system" in command_of(int(p.name))}
 
 
+@pytest.mark.kvm
 def test_a_child_that_does_not_confirm_is_never_handed_out(cella):
     """Its processor stands still from the moment it exists: no answer, no cell, nothing left."""
     with cella.cell() as parent:

@@ -50,7 +50,6 @@ def test_command_that_cannot_run_is_126(cella):
     cella.run("--", "/etc/passwd").one_line(126, "/etc/passwd")
 
 
-@pytest.mark.kvm
 @pytest.mark.quick
 def test_wall_clock_limit(cella):
     started = time.monotonic()

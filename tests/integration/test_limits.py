@@ -95,7 +95,6 @@ def test_fork_bomb_in_shell(cella):
     assert "pids" in result.errors, result
 
 
-@pytest.mark.kvm
 def test_threads_count_as_pids(cella):
     _limited(cella, "limit.pids")
     source = """import threading, time
@@ -153,7 +152,6 @@ def test_cpu(cella):
         assert turns < 0.6 * float(cella.python(source, flags=["--cpus", "1"]).ok().text.split()[1])
 
 
-@pytest.mark.kvm
 def test_cpu_of_many_processes_is_one_limit(cella):
     _limited(cella, "limit.cpu")
     source = """import os, time
