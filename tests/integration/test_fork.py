@@ -53,7 +53,7 @@ print(json.dumps({'hostname': socket.gethostname(), 'file': read('/etc/hostname'
 
 DIAL = """import socket, sys
 try:
-    s = socket.create_connection((sys.argv[1], 8080), 5)
+    s = socket.create_connection((sys.argv[1], 8080), 30)
     s.sendall(b'x'); print('ok' if s.recv(1) == b'x' else 'closed')
 except OSError as e: print(type(e).__name__)"""
 
