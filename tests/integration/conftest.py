@@ -22,6 +22,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
+from harness import again  # noqa: E402
 from harness import guests  # noqa: E402
 from harness import internet as internet_module  # noqa: E402
 from harness import residue  # noqa: E402
@@ -93,6 +94,11 @@ def pytest_collection_modifyitems(config, items):
     if os.getuid() != 0:
         for item in items:
             item.add_marker(pytest.mark.skip(reason="cells of this suite need root"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    return again.protocol(item, nextitem)
 
 
 @pytest.hookimpl(hookwrapper=True)

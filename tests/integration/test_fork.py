@@ -408,7 +408,9 @@ def test_no_room_in_the_middle_of_a_snapshot(cella):
 
 
 def machines():
-    return {int(p.name) for p in pathlib.Path("/proc").iterdir() if p.name.isdigit() and "qemu-system" in command_of(int(p.name))}
+    """Whatever engine runs them."""
+    return {int(p.name) for p in pathlib.Path("/proc").iterdir()
+            if p.name.isdigit() and any(engine in command_of(int(p.name)) for engine in ("qemu-system", "cella-vmm"))}
 
 
 @pytest.mark.kvm
