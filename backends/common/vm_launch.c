@@ -263,13 +263,14 @@ static void shares(struct vm *f, const struct cella_spec *spec, struct guest *m)
 }
 
 /* Emulated, a mitigation costs a fifth of the time and hides nothing: there is no speculation. The small board has no
-   timer to measure the processor's clock by, which is the host's: the guest is told. */
-static void tuning(const struct vm *f, char *out, size_t cap)
+   timer to measure the processor's clock by, which is the host's: the guest is told. A copy reads no command line, and
+   measuring costs 20 ms. */
+static void tuning(const struct vm *f, int copy, char *out, size_t cap)
 {
     out[0] = 0;
     if (!f->kvm)
         snprintf(out, cap, " mitigations=off no_timer_check");
-    if (!f->kvm && f->kind->board == BOARD_MICROVM)
+    if (!f->kvm && f->kind->board == BOARD_MICROVM && !copy)
         snprintf(out, cap, " mitigations=off no_timer_check tsc=reliable tsc_early_khz=%llu",
                  (unsigned long long)host_tsc_khz());
 }
@@ -332,7 +333,7 @@ int launch_start(struct vm *f, const struct cella_spec *spec, int incoming, stru
         return r;
     if (root < 0)
         return cella_error_set(err, -errno, STEP_SPEC, "image %s: %s", spec->root, strerror(errno));
-    tuning(f, tuned, sizeof(tuned));
+    tuning(f, incoming, tuned, sizeof(tuned));
     snprintf(name, sizeof(name), "cella-%s", f->id);
     snprintf(append, sizeof(append), "console=ttyS0 quiet loglevel=4 panic=-1 cella=1%s%s%.200s",
              tuned, *option_str(spec->options, "append", "") ? " " : "",
