@@ -117,12 +117,12 @@ static int has_size(const struct manifest *m, const char *name, uint64_t size)
 static int files_whole(struct manifest *m)
 {
     static const char *const always[] = {"ram", "state"};
-    uint32_t i, others = (uint32_t)ARRAY_LEN(always) + (manifest_find(m, "kernel") != NULL);
     char name[16];
+    uint32_t i;
 
-    if (m->n_files < others + 1)
+    if (m->n_files < ARRAY_LEN(always) + 1)
         return -EBADMSG;
-    m->n_layers = m->n_files - others;
+    m->n_layers = m->n_files - (uint32_t)ARRAY_LEN(always);
     for (i = 0; i < ARRAY_LEN(always); i++)
         if (!manifest_find(m, always[i]))
             return -EBADMSG;

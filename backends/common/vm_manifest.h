@@ -6,7 +6,6 @@
  *
  *   ram        the memory, sparse; mapped by clones and never written to again
  *   state      the devices' state, for the same engine
- *   kernel     of older snapshots only; not read
  *   disk.N     the writable disk from the lowest layer up: the first is raw, the others the engine's own
  */
 #ifndef CELLA_MANIFEST_H
@@ -35,7 +34,7 @@ struct manifest {
     uint64_t ram_bytes, disk_bytes, root_bytes;
     uint32_t vcpus;
     int network;
-    struct manifest_file files[GUEST_LAYERS_MAX + 3];
+    struct manifest_file files[GUEST_LAYERS_MAX + 2];
     uint32_t n_files, n_layers;
 };
 
