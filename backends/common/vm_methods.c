@@ -7,17 +7,6 @@
  */
 #include "vm.h"
 
-static int64_t json_out(struct buf *b, char *out, uint64_t cap, struct cella_error *err)
-{
-    if (b->oom)
-        return cella_error_set(err, -ENOMEM, 0, "out of memory");
-    if (b->len > cap)
-        return cella_error_set(err, -ENOBUFS, 0, "the answer has %zu bytes, the buffer %llu",
-                               b->len, (unsigned long long)cap);
-    memcpy(out, b->ptr, b->len);
-    return (int64_t)b->len;
-}
-
 /* The newest of it that fits: one byte of the console becomes at most six of JSON. */
 static int64_t console(void *self, char *out, uint64_t cap, struct cella_error *err)
 {
@@ -34,7 +23,7 @@ static int64_t console(void *self, char *out, uint64_t cap, struct cella_error *
     buf_json_string(&b, text, len);
     buf_add(&b, "}", 1);
     free(text);
-    return json_out(&b, out, cap, err);
+    return buf_out(&b, out, cap, err);
 }
 
 static int64_t machine(void *self, char *out, uint64_t cap, struct cella_error *err)
@@ -51,7 +40,7 @@ static int64_t machine(void *self, char *out, uint64_t cap, struct cella_error *
              (unsigned long long)f->ram_bytes, f->vcpus, (unsigned long long)f->disk_bytes,
              f->n_layers, f->has_net ? "true" : "false", (int)f->engine->pid,
              (unsigned long long)f->pause_ns / 1000);
-    return json_out(&b, out, cap, err);
+    return buf_out(&b, out, cap, err);
 }
 
 static int32_t balloon(void *self, uint64_t bytes, struct cella_error *err)

@@ -44,17 +44,6 @@ static int32_t limit_cpu(void *self, uint64_t millis, struct cella_error *err)
     return limits_resize(self, &l, err);
 }
 
-static int64_t json_out(struct buf *b, char *out, uint64_t cap, struct cella_error *err)
-{
-    if (b->oom)
-        return cella_error_set(err, -ENOMEM, 0, "out of memory");
-    if (b->len > cap)
-        return cella_error_set(err, -ENOBUFS, 0, "the answer has %zu bytes, the buffer %llu",
-                               b->len, (unsigned long long)cap);
-    memcpy(out, b->ptr, b->len);
-    return (int64_t)b->len;
-}
-
 static const char *next_field(const char *p, const char **ret_end)
 {
     p += strspn(p, " ");
@@ -118,7 +107,7 @@ static int64_t mounts(void *self, char *out, uint64_t cap, struct cella_error *e
             line++;
     }
     buf_add(&b, "]", 1);
-    return json_out(&b, out, cap, err);
+    return buf_out(&b, out, cap, err);
 }
 
 static int64_t processes(void *self, char *out, uint64_t cap, struct cella_error *err)
@@ -153,7 +142,7 @@ static int64_t processes(void *self, char *out, uint64_t cap, struct cella_error
         buf_add(&b, "}", 1);
     }
     buf_add(&b, "]", 1);
-    return json_out(&b, out, cap, err);
+    return buf_out(&b, out, cap, err);
 }
 
 const struct cella_method container_methods[CONTAINER_N_METHODS] = {

@@ -130,6 +130,17 @@ int buf_addf(struct buf *b, const char *fmt, ...)
     return 0;
 }
 
+int64_t buf_out(const struct buf *b, char *out, uint64_t cap, struct cella_error *err)
+{
+    if (b->oom)
+        return fail(err, -ENOMEM, "out of memory");
+    if (b->len > cap)
+        return fail(err, -ENOBUFS, "the answer has %zu bytes, the buffer %llu", b->len,
+                    (unsigned long long)cap);
+    memcpy(out, b->ptr, b->len);
+    return (int64_t)b->len;
+}
+
 static uint64_t clock_ns(clockid_t id)
 {
     struct timespec ts;

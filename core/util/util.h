@@ -104,6 +104,8 @@ struct buf {
 void buf_fini(struct buf *b);
 int buf_add(struct buf *b, const void *p, size_t n);
 int buf_addf(struct buf *b, const char *fmt, ...) CELLA_PRINTF(2, 3);
+/* Into the room that a typed method was given; the number of bytes, -ENOMEM, -ENOBUFS. */
+int64_t buf_out(const struct buf *b, char *out, uint64_t cap, struct cella_error *err);
 #define auto_buf __attribute__((cleanup(buf_fini)))
 
 /* ---- time, random ---- */
