@@ -5,6 +5,7 @@
  * machine - the harness of the real tests. Root only. The kernel is the one that `cella image kernel fetch` put into the
  * build tree's test cache; CELLA_TEST_KERNEL names another directory of that shape.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -284,6 +285,19 @@ struct cella_stats machine_stats(struct machine *m)
 
     machine_ops()->stats(m->self, &s, NULL);
     return s;
+}
+
+int machine_entries(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    int n = 0;
+
+    while (d && (e = readdir(d)))
+        n += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return n;
 }
 
 void machine_fini(struct machine *m)

@@ -46,6 +46,7 @@ int machine_connect(struct machine *m, int port);
 long machine_ask_ms(struct machine *m, int port, int ms, const char *line);
 int64_t machine_json(struct machine *m, const char *name, char *buf, uint64_t cap);
 struct cella_stats machine_stats(struct machine *m);
+int machine_entries(const char *dir); /* how many there are; 0 = none, or no directory */
 void machine_fini(struct machine *m);
 
 #endif

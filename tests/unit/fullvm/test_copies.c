@@ -98,19 +98,6 @@ static long machine_number(struct machine *m, const char *name)
     return strtol(at + strlen(name) + 2, NULL, 10);
 }
 
-static int entries(const char *dir)
-{
-    DIR *d = opendir(dir);
-    struct dirent *e;
-    int n = 0;
-
-    while (d && (e = readdir(d)))
-        n += e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return n;
-}
-
 /* KiB of memory that only this process has. */
 static long unique(const struct machine *m)
 {
@@ -300,7 +287,7 @@ static void test_fork(void **state)
     runs(&a, machine_run(&a));
     assert_int_equal(machine_ask(&a, 0, "sum"), sum);
     assert_int_equal(machine_ask(&source, 0, "sum"), sum);
-    assert_int_equal(entries(source.scratch), 2); /* its two ports */
+    assert_int_equal(machine_entries(source.scratch), 2); /* its two ports */
     machine_fini(&a);
 }
 
@@ -335,7 +322,7 @@ static void no_space(struct machine *m, const char *size, const char *words)
         print_error("%s\n", m->eb.text);
     assert_non_null(strstr(m->eb.text, words));
     assert_non_null(strstr(m->eb.text, "nothing of it was kept, the cell goes on"));
-    assert_int_equal(entries(dir), 0);
+    assert_int_equal(machine_entries(dir), 0);
     assert_int_equal(machine_ask_ms(m, 0, 10000, "ping"), 1);
     umount(dir);
     rmdir(dir);
@@ -368,7 +355,7 @@ static void refused(const char *dir, int code, const char *words)
     if (!strstr(m.eb.text, words))
         print_error("%s\n", m.eb.text);
     assert_non_null(strstr(m.eb.text, words));
-    assert_int_equal(entries(m.scratch), 0);
+    assert_int_equal(machine_entries(m.scratch), 0);
     machine_fini(&m);
 }
 

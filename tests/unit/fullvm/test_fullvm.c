@@ -266,30 +266,17 @@ static void test_off(void **state)
 
 /* ------------------------------------------------------------------- own machines */
 
-static int count(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *e;
-    int n = 0;
-
-    while (d && (e = readdir(d)))
-        n += e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return n;
-}
-
 static void refused(struct machine *m, int code, const char *words)
 {
-    int fds = count("/proc/self/fd");
+    int fds = machine_entries("/proc/self/fd");
 
     assert_int_equal(machine_create(m), code);
     if (!strstr(m->eb.text, words))
         print_error("%s\n", m->eb.text);
     assert_non_null(strstr(m->eb.text, words));
     assert_null(m->self);
-    assert_int_equal(count("/proc/self/fd"), fds);
-    assert_int_equal(count(m->scratch), 0);
+    assert_int_equal(machine_entries("/proc/self/fd"), fds);
+    assert_int_equal(machine_entries(m->scratch), 0);
 }
 
 static void test_refusals(void **state)

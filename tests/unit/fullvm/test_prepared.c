@@ -58,19 +58,6 @@ static int load(struct machine *m, const char *dir)
     return r;
 }
 
-static int entries(const char *dir)
-{
-    DIR *d = opendir(dir);
-    struct dirent *e;
-    int n = 0;
-
-    while (d && (e = readdir(d)))
-        n += e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return n;
-}
-
 /* Kills what runs the machine, which has told nobody its number yet. */
 static void kill_engine(const struct machine *m)
 {
@@ -177,7 +164,7 @@ static void refused(struct machine *m, int code, const char *words)
     assert_non_null(strstr(m->eb.text, words));
     machine_ops()->stop(m->self, CELLA_STOP_KILL, 0, NULL);
     machine_ops()->destroy(steal_ptr(&m->self));
-    assert_int_equal(entries(m->scratch), 0);
+    assert_int_equal(machine_entries(m->scratch), 0);
     machine_fini(m);
 }
 
@@ -233,16 +220,16 @@ static void test_never_loaded(void **state)
     (void)state;
     machine_init(&m);
     runs(&m, prepare(&m));
-    assert_int_equal(entries(m.scratch), 2); /* its two ports */
+    assert_int_equal(machine_entries(m.scratch), 2); /* its two ports */
     machine_ops()->destroy(steal_ptr(&m.self));
-    assert_int_equal(entries(m.scratch), 0);
+    assert_int_equal(machine_entries(m.scratch), 0);
     m.spec.n_mounts = 1;
     m.mounts[0] = (struct cella_mount){"/usr", "/mnt", CELLA_MOUNT_BIND, 0, 0};
     m.spec.mounts = m.mounts;
     m.spec.mount_stride = sizeof(m.mounts[0]);
     assert_int_equal(prepare(&m), -ENOTSUP);
     assert_non_null(strstr(m.eb.text, "cannot have mounts of the host"));
-    assert_int_equal(entries(m.scratch), 0);
+    assert_int_equal(machine_entries(m.scratch), 0);
     machine_fini(&m);
 }
 
