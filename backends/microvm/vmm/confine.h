@@ -3,7 +3,7 @@
 
 /*
  * confine - what each thread may ask of the host's kernel: the lists are the @seccomp annotations beside the code
- * that asks (seccomp_gen.c). A call that is on no list ends the program with status 2 and its number.
+ * that asks (core/util/confine). A call that is on no list ends the program with status 2 and its number.
  */
 #ifndef CELLA_VMM_CONFINE_H
 #define CELLA_VMM_CONFINE_H
