@@ -70,6 +70,8 @@ const char *blamed(void);
 /* One line on the console. */
 void say(const char *what, const char *detail);
 _Noreturn void power_off(void);
+/* It has been done, now: the host may want to know where the time went. */
+void step(enum cella_guest_step s);
 
 /* ---- request.c ---- */
 int identity_parse(uint8_t *payload, size_t len, struct identity *ret);

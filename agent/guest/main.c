@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <linux/virtio_ids.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "guest.h"
 
@@ -27,6 +28,7 @@ static char words[400];
 static int agent_fd = -1, control_fd = -1;
 static int listeners[2] = {-1, -1}; /* of the agent's port and of ours; -1 = serial ports */
 static pid_t agent_pid;
+static uint64_t steps[CELLA_GUEST_STEPS];
 
 int blame(int err, const char *what, const char *detail)
 {
@@ -65,6 +67,14 @@ void say(const char *what, const char *detail)
         errno = e;
 }
 
+void step(enum cella_guest_step s)
+{
+    struct timespec t = {0};
+
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    steps[s] = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 void power_off(void)
 {
     sync();
@@ -88,16 +98,18 @@ static int op_boot(uint8_t *payload, size_t len, struct fields *out)
     static struct boot b;
     int port, r;
 
-    (void)out;
     if (agent_pid)
         return blame(EALREADY, "BOOT for the second time", NULL);
+    step(CELLA_GUEST_STEP_HELLO);
     r = boot_parse(payload, len, &b);
     if (r == 0 && b.n_mounts)
         modules_load(MODULES_SHARES);
     if (r == 0)
         r = root_mount();
+    step(CELLA_GUEST_STEP_ROOT);
     if (r == 0)
         r = identity_apply(&b.id);
+    step(CELLA_GUEST_STEP_IDENTITY);
     if (r == 0)
         r = group_make(&b);
     if (r < 0)
@@ -111,6 +123,8 @@ static int op_boot(uint8_t *payload, size_t len, struct fields *out)
         return r;
     agent_pid = r;
     close_fd(&agent_fd);
+    step(CELLA_GUEST_STEP_CELL);
+    put_bytes(out, CELLA_TAG_STEPS, steps, sizeof(steps));
     return 0;
 }
 
@@ -414,10 +428,12 @@ int main(void)
                                   "run by hand.\n";
         return write(2, msg, sizeof(msg) - 1) < 0 ? 125 : 125;
     }
+    step(CELLA_GUEST_STEP_KERNEL);
     umask(022);
     system_mounts();
     write_text("/proc/self/oom_score_adj", "-1000");
     modules_load(MODULES_START);
+    step(CELLA_GUEST_STEP_DRIVERS);
     start_or_die(agent_fd = agent_take());
     start_or_die(state_make());
     start_or_die(port = ports_find());
@@ -426,6 +442,7 @@ int main(void)
         start_or_die(blame(errno, "descriptors", NULL));
     sigfd = signals();
     link_init();
+    step(CELLA_GUEST_STEP_PORTS);
     hello();
     serve(sigfd);
 }

@@ -34,10 +34,17 @@ struct engine *engine_new(const struct engine_ops *ops)
     return e;
 }
 
+void engine_step(const struct engine_place *place, const char *name)
+{
+    if (place->host && CELLA_HOST_HAS(place->host, step))
+        place->host->step(place->host->ctx, name);
+}
+
 int engine_start(struct engine *e, const struct guest *g, const struct engine_place *place,
                  struct cella_error *err)
 {
     e->begun = 1;
+    engine_step(place, "jail");
     return e->ops->start(e, g, place, err);
 }
 

@@ -54,7 +54,8 @@ struct engine_place {
     const char *at; /* empty directory for the jail's root */
     uint32_t id;
     const struct cgroup *cgroup;
-    int borrow_listen_fds[2]; /* of the engine's sockets */
+    int borrow_listen_fds[2];      /* of the engine's sockets */
+    const struct cella_host *host; /* who is told of the steps; may be NULL */
 };
 
 struct engine {
@@ -109,6 +110,8 @@ struct engine_ops {
 struct engine *engine_new(const struct engine_ops *ops);
 int engine_start(struct engine *e, const struct guest *g, const struct engine_place *place,
                  struct cella_error *err);
+/* From now on `name` is done, for --timings: "jail", then "vmm" as soon as its process is there. */
+void engine_step(const struct engine_place *place, const char *name);
 void engine_free(struct engine *e); /* and its process */
 /* SIGKILL and wait. */
 void engine_kill(struct engine *e);

@@ -153,6 +153,7 @@ static int qemu_start(struct engine *base, const struct guest *g, const struct e
     q->qmp.fd = q->ctl_fd = -1;
     if (r == 0)
         r = spawn(q, g, place, &e, err);
+    engine_step(place, "vmm");
     if (r < 0) {
         close_all(&e);
         return r;

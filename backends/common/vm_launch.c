@@ -285,7 +285,8 @@ int launch_ram_check(struct vm *f, struct cella_error *err)
 static int started(struct vm *f, const struct guest *g, const struct cella_spec *spec,
                    struct cella_error *err)
 {
-    struct engine_place place = {.at = f->scratch, .id = spec->uid_base, .cgroup = &f->cgroup};
+    struct engine_place place = {
+        .at = f->scratch, .id = spec->uid_base, .cgroup = &f->cgroup, .host = f->host};
     const char *const *names = f->engine->ops->sockets;
     auto_close int first = -1, second = -1;
     int r = listener(f, names[0], &first, err);

@@ -275,6 +275,7 @@ static int vmm_start(struct engine *base, const struct guest *g, const struct en
         r = config_make(g, &q, err);
     if (r == 0)
         r = spawn(v, g, place, &e, err);
+    engine_step(place, "vmm");
     if (r == 0) {
         v->control_fd = steal_fd(&e.control[0]);
         base->stderr_fd = steal_fd(&e.err[0]);

@@ -450,14 +450,13 @@ static int failed(struct warden *w, int r, struct cella_error *err)
     return r;
 }
 
-int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,
-               struct cella_error *err)
+int arrows_run(struct warden *w, struct cella_error *err)
 {
     int spare = w->req.spare_of != NULL, r;
 
     for (w->arrows_done = 0; w->arrows_done < ARRAY_LEN(arrows); w->arrows_done++) {
         const struct arrow *a = &arrows[w->arrows_done];
-        progress(ctx, a->stage);
+        warden_step(w, a->stage, now_ns());
         r = spare && a->held ? 0 : a->go(w, err);
         if (r == 0 && !spare && a->tell)
             r = a->tell(w, err);

@@ -132,7 +132,7 @@ int wire_later(struct client *cl, const struct cella_frame *f, const uint8_t *pa
 
 struct call {
     uint32_t id;
-    void (*progress)(void *ctx, const char *stage);
+    client_progress *progress;
     void *ctx;
     json_t *reply;
 };
@@ -159,7 +159,7 @@ static int call_frame(struct client *cl, struct call *call, const struct cella_f
     }
     stage = json_string_value(json_object_get(j, "stage"));
     if (stage && call->progress)
-        call->progress(call->ctx, stage);
+        call->progress(call->ctx, stage, (uint64_t)json_integer_value(json_object_get(j, "at")));
     json_decref(j);
     return 0;
 }
@@ -246,8 +246,7 @@ int client_call_send(struct client *cl, const char *name, json_t *args, int prog
 }
 
 int client_call_wait(struct client *cl, json_t **ret_result, int *ret_exit,
-                     void (*progress)(void *ctx, const char *stage), void *ctx,
-                     struct cella_error *err)
+                     client_progress *progress, void *ctx, struct cella_error *err)
 {
     struct call call = {cl->sent_id, progress, ctx, NULL};
     int r;
@@ -266,8 +265,7 @@ int client_call_wait(struct client *cl, json_t **ret_result, int *ret_exit,
 }
 
 int client_call(struct client *cl, const char *name, json_t *args, json_t **ret_result,
-                int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
-                struct cella_error *err)
+                int *ret_exit, client_progress *progress, void *ctx, struct cella_error *err)
 {
     int r = client_call_send(cl, name, args, progress != NULL, err);
 

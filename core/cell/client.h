@@ -14,6 +14,9 @@
 
 struct client;
 
+/* A stage that the warden has entered, and when: now_ns(), which is the same in all processes of a host. */
+typedef void client_progress(void *ctx, const char *stage, uint64_t at);
+
 /* Starts a warden (its own process, own session) for a new cell; the cell does not exist before
  * "create". */
 int client_spawn(struct config *c, struct client **ret, struct cella_error *err);
@@ -26,16 +29,14 @@ void client_free(struct client *cl);
    may be NULL. `progress` (may be NULL) gets each stage the warden passes: "backend", "image",
    "attach", "create", … */
 int client_call(struct client *cl, const char *call, json_t *args, json_t **ret_result,
-                int *ret_exit, void (*progress)(void *ctx, const char *stage), void *ctx,
-                struct cella_error *err);
+                int *ret_exit, client_progress *progress, void *ctx, struct cella_error *err);
 
 /* client_call() in two halves, between which more may be sent: calls that are begun, and one stream that the
    warden opens when the first call has succeeded. Send nothing else for that stream before client_call_wait(). */
 int client_call_send(struct client *cl, const char *call, json_t *args, int progress,
                      struct cella_error *err);
 int client_call_wait(struct client *cl, json_t **ret_result, int *ret_exit,
-                     void (*progress)(void *ctx, const char *stage), void *ctx,
-                     struct cella_error *err);
+                     client_progress *progress, void *ctx, struct cella_error *err);
 /* Sends OPEN; the number goes into struct session. */
 int client_open(struct client *cl, const void *fields, size_t len, uint32_t *ret_stream,
                 struct cella_error *err);

@@ -133,13 +133,12 @@ void peer_reply_error(struct warden *w, const struct pending *to, const struct c
 
 /* ---- calls ---- */
 
-/* Only for whoever asked: each one wakes the client, and most do not look. */
-static void progress(void *ctx, const char *stage)
+void warden_step(struct warden *w, const char *name, uint64_t at)
 {
-    const struct peer *p = ctx;
+    struct peer *p = w->steps_to ? peer_find(w, w->steps_to) : NULL;
 
-    if (p->progress)
-        send_json(ctx, 0, json_pack("{s:s}", "stage", stage));
+    if (p)
+        send_json(p, 0, json_pack("{s:s, s:I}", "stage", name, "at", (json_int_t)at));
 }
 
 json_t *created_json(struct warden *w)
@@ -164,7 +163,7 @@ static int call_start(struct peer *p, json_t *args, const struct pending *from,
     if (w->state != W_CREATED)
         return fail(err, -EPROTO, "start: the cell has been started before; a cell runs once");
     w->starter = *from;
-    progress(p, "start");
+    warden_step(w, "start", now_ns());
     /* a failure is answered by cell_end() or here; never twice */
     if (cell_start(w, err) < 0)
         peer_reply_error(w, from, err);
@@ -218,7 +217,7 @@ static int call_create(struct peer *p, json_t *args, const struct pending *from,
     r = request_parse(args, &w->req, err);
     p->lease = r == 0 && w->req.lease; /* from the first moment on */
     if (r == 0)
-        r = arrows_run(w, progress, p, err);
+        r = arrows_run(w, err);
     if (r < 0) {
         request_fini(&w->req);
         return r;
@@ -478,7 +477,8 @@ static void dispatch_call(struct peer *p, uint32_t id, json_t *message)
     size_t i;
     int r;
 
-    p->progress = json_is_true(json_object_get(message, "progress"));
+    if (json_is_true(json_object_get(message, "progress")))
+        p->warden->steps_to = p->serial;
     for (i = 0; name && i < ARRAY_LEN(calls) && strcmp(calls[i].name, name); i++)
         ;
     if (!name || i == ARRAY_LEN(calls))

@@ -15,7 +15,6 @@ struct peer {
     uint64_t serial;
     int dead;        /* waits to be freed */
     int lease;       /* the cell goes when this connection goes */
-    int progress;    /* the present call wants to be told of stages */
     int one_command; /* the cell goes when a command of this connection has ended */
     struct relay *relays;
     struct peer *next;

@@ -180,20 +180,42 @@ static void agent_connect(struct warden *w)
         failed(w, eb.text);
 }
 
+/* The start as the guest tells it. It may lie about how its steps share the time that has passed, not about more:
+   its last step is now, and none is before the start. */
+static void steps_tell(struct warden *w, const uint64_t steps[CELLA_GUEST_STEPS])
+{
+    static const char *const names[] = {"guest-kernel", "guest-drivers", "guest-ports",
+                                        "guest-hello",  "guest-root",    "guest-identity",
+                                        "guest-cell"};
+    uint64_t now = now_ns(), began = w->machine->began, last = steps[CELLA_GUEST_STEPS - 1], at;
+    size_t i;
+
+    warden_step(w, "guest-entry", began);
+    for (i = 0; i < CELLA_GUEST_STEPS; i++) {
+        uint64_t before = last - (i ? steps[i - 1] : 0); /* from its begin until now */
+        at = before < now - began ? now - before : began;
+        warden_step(w, names[i], at);
+    }
+    _Static_assert(ARRAY_LEN(names) == CELLA_GUEST_STEPS, "a name for each step");
+}
+
 static void on_booted(void *ctx, int code, const char *why, const uint8_t *payload, size_t len)
 {
     struct warden *w = ctx;
+    uint64_t steps[CELLA_GUEST_STEPS];
 
-    (void)payload;
-    (void)len;
     if (code < 0) {
         failed(w, why);
         return;
     }
-    if (w->machine->copy)
+    if (w->machine->copy) {
         agent_connect(w);
-    else
-        clock_set(w, agent_connect);
+        return;
+    }
+    if (guest_steps(payload, len, steps))
+        steps_tell(w, steps);
+    warden_step(w, "clock", now_ns());
+    clock_set(w, agent_connect);
 }
 
 /* Never before it has settled: the cell would run as the one that it was. */
@@ -267,8 +289,10 @@ int machine_start(struct warden *w, struct cella_error *err)
     struct machine *m = w->machine;
     uint8_t nonce[CELLA_GUEST_NONCE];
     auto_close int fd = -1;
-    int r = backend_connect(&w->backend, 1, &fd, err);
+    int r;
 
+    m->began = now_ns();
+    r = backend_connect(&w->backend, 1, &fd, err);
     if (r == 0 && m->copy) {
         if (random_bytes(nonce, sizeof(nonce)) < 0 || random_bytes(m->nonce, sizeof(m->nonce)) < 0)
             return fail(err, -EIO, "no random bytes");

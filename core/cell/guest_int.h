@@ -24,7 +24,7 @@ struct machine {
     uint64_t generation;
     uint8_t nonce[CELLA_GUEST_NONCE]; /* of the agent's link to a copy */
     int timer;                        /* until HELLO on port 1 */
-    uint64_t clock_sent;
+    uint64_t clock_sent, began;       /* began: its processors run */
     unsigned clock_tries;
     void (*after_clock)(struct warden *w); /* NULL: nothing waits for it */
     struct cella_stats usage;              /* as last told */

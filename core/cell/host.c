@@ -215,6 +215,14 @@ static int64_t host_secret(void *ctx, const char *name, const char *purpose, cha
     return secret_value(((struct plugin_host *)ctx)->warden, name, purpose, buf, cap, err);
 }
 
+static void host_step(void *ctx, const char *name)
+{
+    size_t n = name ? strlen(name) : 0;
+
+    if (n >= 1 && n <= 24 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == n)
+        warden_step(((struct plugin_host *)ctx)->warden, name, now_ns());
+}
+
 /* Before a plugin is unloaded: none of its code is called any more. */
 void host_calls_drop(struct warden *w, const struct plugin_host *h)
 {
@@ -246,7 +254,8 @@ static void table_init(struct warden *w, struct plugin_host *h, struct plugin **
                                    .fd_unwatch = host_fd_unwatch,
                                    .timer = host_timer,
                                    .timer_cancel = host_timer_cancel,
-                                   .helper_path = host_helper_path};
+                                   .helper_path = host_helper_path,
+                                   .step = host_step};
 }
 
 void host_init(struct warden *w)

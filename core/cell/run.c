@@ -67,6 +67,7 @@ int cell_link(struct warden *w, int own_fd, struct cella_error *err)
 {
     int r = link_new(w->loop, own_fd, &link_events, w, &w->link);
 
+    warden_step(w, "agent", now_ns());
     if (r < 0)
         return fail(err, r, "link to the agent: %s", strerror(-r));
     w->hello_timer = loop_timer(w->loop, HELLO_TIMEOUT_NS, hello_late, w);

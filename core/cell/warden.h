@@ -146,6 +146,7 @@ struct warden {
         uint32_t call;
     } waiters[32], starter;
     size_t n_waiters;
+    uint64_t steps_to; /* the peer that wants to be told of steps; 0 = none */
 
     int wall_timer, idle_timer, poll_timer, hello_timer, stop_timer;
     uint64_t active_ns;   /* last time something passed between a client and the agent */
@@ -192,8 +193,7 @@ int catalog_options(const struct config *c, const struct plugin *p, const json_t
 int select_backend(struct warden *w, struct cella_error *err);
 
 /* arrows.c - from request to created cell, each arrow with its undo */
-int arrows_run(struct warden *w, void (*progress)(void *ctx, const char *stage), void *ctx,
-               struct cella_error *err);
+int arrows_run(struct warden *w, struct cella_error *err);
 /* A spare becomes a cell. On failure nothing of it is left. */
 int arrows_become(struct warden *w, struct cella_error *err);
 #define ARROWS_AUDIT 5 /* up to and with "audit": what the end of a cell still needs */
@@ -229,6 +229,8 @@ json_t *created_json(struct warden *w);
 json_t *limits_json(const struct config_limits *l);
 /* streams.c: opens what was held until the cell runs. */
 void relay_held(struct warden *w);
+/* control.c: for who asked (each one wakes the client, and most do not look): since `at`, of now_ns(), this is done. */
+void warden_step(struct warden *w, const char *name, uint64_t at);
 /* control.c: NULL = gone. */
 struct peer *peer_find(struct warden *w, uint64_t serial);
 void gate_unwatch(struct warden *w);

@@ -17,23 +17,30 @@ struct stages {
     struct {
         char name[32];
         uint64_t at;
-    } v[24];
+    } v[48];
 };
 
-static void stage(void *ctx, const char *name)
+/* Stages come in their order; what claims another is moved there. */
+static void stage_at(void *ctx, const char *name, uint64_t at)
 {
     struct stages *s = ctx;
+    uint64_t last = s->n ? s->v[s->n - 1].at : 0, now = now_ns();
 
     if (s->on && s->n < ARRAY_LEN(s->v)) {
         snprintf(s->v[s->n].name, sizeof(s->v[0].name), "%s", name);
-        s->v[s->n++].at = now_ns();
+        s->v[s->n++].at = at < last ? last : at > now ? now : at;
     }
 }
 
-/* For client_call(): nobody is told of stages that nobody will print. */
-static void (*stage_of(const struct stages *s))(void *, const char *)
+static void stage(struct stages *s, const char *name)
 {
-    return s->on ? stage : NULL;
+    stage_at(s, name, now_ns());
+}
+
+/* For client_call(): nobody is told of stages that nobody will print. */
+static client_progress *stage_of(const struct stages *s)
+{
+    return s->on ? stage_at : NULL;
 }
 
 static void stages_print(struct stages *s)

@@ -185,6 +185,43 @@ void guest_usage(const uint8_t *payload, size_t len, struct cella_stats *ret)
             (uint32_t)(v & (CELLA_LIMIT_HIT_MEMORY | CELLA_LIMIT_HIT_PIDS | CELLA_LIMIT_HIT_DISK));
 }
 
+int guest_steps(const uint8_t *payload, size_t len, uint64_t ret[CELLA_GUEST_STEPS])
+{
+    struct field f;
+    size_t pos = 0;
+
+    if (field_next(payload, len, &pos, &f) <= 0)
+        return 0;
+    memcpy(ret, f.p, CELLA_GUEST_STEPS * sizeof(uint64_t)); /* steps_check() has seen it */
+    return 1;
+}
+
+/* Nothing, or one field of times in their order. */
+static int steps_check(const uint8_t *payload, size_t len)
+{
+    uint64_t v[CELLA_GUEST_STEPS];
+    struct field f;
+    size_t pos = 0, i;
+    int r = field_next(payload, len, &pos, &f);
+
+    if (r <= 0)
+        return r;
+    if (f.tag != CELLA_TAG_STEPS || f.len != sizeof(v) || pos != len)
+        return -EPROTO;
+    memcpy(v, f.p, sizeof(v));
+    for (i = 1; i < ARRAY_LEN(v); i++)
+        if (v[i] < v[i - 1])
+            return -EPROTO;
+    return v[ARRAY_LEN(v) - 1] > INT64_MAX ? -EPROTO : 0;
+}
+
+static int result_check(uint32_t op, const uint8_t *payload, size_t len)
+{
+    if (op == CELLA_GUEST_USAGE)
+        return usage_check(payload, len);
+    return op == CELLA_GUEST_BOOT ? steps_check(payload, len) : len ? -EPROTO : 0;
+}
+
 static int breach(struct guest *g, const char *what)
 {
     snprintf(g->why, sizeof(g->why), "%s", what);
@@ -242,7 +279,7 @@ static int on_answer(struct guest *g, const struct cella_frame *f, const uint8_t
         e = on_error(g, f, payload, text);
     else if (f->type != CELLA_FRAME_RESULT)
         return breach(g, "a frame of the guest that is no answer");
-    else if (g->calls->op == CELLA_GUEST_USAGE ? usage_check(payload, f->length) < 0 : f->length)
+    else if (result_check(g->calls->op, payload, f->length) < 0)
         return breach(g, "an answer of the guest with fields that its request does not have");
     if (e < 0)
         return e;

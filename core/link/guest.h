@@ -48,6 +48,9 @@ void guest_hold(struct guest *g, int on);
 /* From the fields of a RESULT of USAGE, checked: members that are there replace those of ret. */
 void guest_usage(const uint8_t *payload, size_t len, struct cella_stats *ret);
 
+/* From the fields of a RESULT of BOOT: 1 = it has said when it got to each step. */
+int guest_steps(const uint8_t *payload, size_t len, uint64_t ret[CELLA_GUEST_STEPS]);
+
 /* A connection to a guest that was restored, before guest_new(): sends RESET and reads up to the
    nonce, so that HELLO comes next. */
 int guest_reset(int fd, const uint8_t nonce[CELLA_GUEST_NONCE], uint64_t ns,

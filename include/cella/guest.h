@@ -49,7 +49,7 @@ extern "C" {
 /* Values of CELLA_TAG_OP on port 1. */
 enum cella_guest_op {
     /* Identity as in SETTLE, without NONCE; MOUNT* COVER* PIDS? MEMORY? READONLY? : mounts the
-       root, starts the agent */
+       root, starts the agent. RESULT: STEPS? */
     CELLA_GUEST_BOOT = 101,
     /* Stops every process of the workload and the agent (cgroup freezer), writes dirty pages out */
     CELLA_GUEST_FREEZE = 102,
@@ -109,7 +109,22 @@ enum cella_guest_tag {
     CELLA_TAG_DISK = 226,
     CELLA_TAG_OOM_KILLS = 227,
     CELLA_TAG_PIDS_REFUSED = 228,
-    CELLA_TAG_LIMIT_HIT = 229 /* u64, CELLA_LIMIT_HIT_* */
+    CELLA_TAG_LIMIT_HIT = 229, /* u64, CELLA_LIMIT_HIT_* */
+    /* u64 for each of enum cella_guest_step, none less than the one before: nanoseconds since the
+       guest's kernel began to count. For --timings alone: it is what the guest says */
+    CELLA_TAG_STEPS = 230
+};
+
+/* What the init had done at that moment; RESULT of BOOT. */
+enum cella_guest_step {
+    CELLA_GUEST_STEP_KERNEL = 0, /* nothing: its first instruction */
+    CELLA_GUEST_STEP_DRIVERS = 1,
+    CELLA_GUEST_STEP_PORTS = 2, /* HELLO was sent */
+    CELLA_GUEST_STEP_HELLO = 3, /* BOOT came */
+    CELLA_GUEST_STEP_ROOT = 4,
+    CELLA_GUEST_STEP_IDENTITY = 5,
+    CELLA_GUEST_STEP_CELL = 6, /* the agent's process is there */
+    CELLA_GUEST_STEPS = 7
 };
 
 #ifdef __cplusplus

@@ -66,6 +66,10 @@ struct cella_host {
        small. On failure nothing of a value is left in `buf`. */
     int64_t (*secret)(void *ctx, const char *name, const char *purpose, char *buf, uint64_t cap,
                       struct cella_error *err);
+
+    /* What an operation of the plugin does from now on, for an operator who asks where the time of
+       a start goes (--timings). 1 … 24 of [a-z0-9-]; anything else is left out. */
+    void (*step)(void *ctx, const char *name);
 };
 
 #define CELLA_HOST_HAS(host, op)                                                                   \

@@ -149,6 +149,10 @@ static void guest_answers(const struct script *s, uint32_t op, uint32_t stream, 
         field_add_u32(&b, CELLA_TAG_ERRNO, EIO);
         field_add_str(&b, CELLA_TAG_MESSAGE, "not today");
     }
+    if (op == CELLA_GUEST_BOOT && s->slow_ms)
+        usleep(s->slow_ms * 1000);
+    if (op == CELLA_GUEST_BOOT && s->steps)
+        field_add(&b, CELLA_TAG_STEPS, s->steps, CELLA_GUEST_STEPS * sizeof(uint64_t));
     guest_sends(op == s->errs ? CELLA_FRAME_ERROR : CELLA_FRAME_RESULT, stream, &b);
 }
 
@@ -195,6 +199,17 @@ int backend_connect(struct backend *b, uint32_t port, int *ret_fd, struct cella_
     (void)err;
     *ret_fd = fcntl(port ? guest_fds[0] : agent_fds[0], F_DUPFD_CLOEXEC, 3);
     return 0;
+}
+
+/* How long ago, in tenths of a second. */
+void warden_step(struct warden *w, const char *name, uint64_t at)
+{
+    uint64_t now = now_ns();
+
+    word("step:%s:%llu ", name,
+         at > now || at < w->machine->began
+             ? 999ull
+             : (unsigned long long)(now - at + 50000000) / 100000000u);
 }
 
 int cell_link(struct warden *w, int own_fd, struct cella_error *err)

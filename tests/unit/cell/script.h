@@ -11,9 +11,11 @@
 #define AGENT_SAYS "H" /* what comes behind the nonce */
 
 struct script {
-    uint32_t errs; /* this op is answered by an error */
-    int other;     /* RESET is answered by another nonce, and the end */
-    int agent_old; /* the agent's port has no nonce, only what is left of the parent's */
+    uint32_t errs;         /* this op is answered by an error */
+    int other;             /* RESET is answered by another nonce, and the end */
+    const uint64_t *steps; /* of the answer to BOOT; or none */
+    unsigned slow_ms;      /* BOOT takes this long */
+    int agent_old;         /* the agent's port has no nonce, only what is left of the parent's */
 };
 
 /* What the stand-ins are to answer; set anew by script_begin(). */

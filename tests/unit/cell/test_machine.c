@@ -117,6 +117,34 @@ static void a_copy_settles_before_anything_of_it_runs(void **state)
     assert_true(comes_before("THAW ", "LINK" AGENT_SAYS)); /* and nothing of the parent's agent */
 }
 
+/* Seconds of the guest's life as the answer to BOOT tells them, after a start that took 300 ms of the host's. */
+static void steps_of(const uint64_t steps[CELLA_GUEST_STEPS])
+{
+    const struct script s = {.steps = steps, .slow_ms = 300};
+
+    way(&s, 0, 0);
+    assert_non_null(strstr(text, "step:guest-entry:3 "));
+    assert_true(comes_before("step:guest-cell:", "step:clock:0 "));
+    assert_true(comes_before("step:clock:0 ", "LINK"));
+    assert_null(strstr(text, ":999"));
+}
+
+#define TENTH 100000000ull
+
+static void the_guest_tells_its_steps(void **state)
+{
+    static const uint64_t true_ones[] = {TENTH / 2, TENTH / 2, TENTH / 2,    TENTH / 2,
+                                         TENTH / 2, TENTH / 2, 5 * TENTH / 2},
+                          ages[] = {0, 0, 0, 0, 0, 0, INT64_MAX};
+
+    (void)state;
+    steps_of(true_ones);
+    assert_non_null(strstr(text, "step:guest-drivers:2 step:guest-ports:2 "));
+    assert_non_null(strstr(text, "step:guest-cell:2 "));
+    steps_of(ages); /* more than there was: all of it */
+    assert_non_null(strstr(text, "step:guest-kernel:3 step:guest-drivers:3 "));
+}
+
 static void never_handed_out(const struct script *s, int full_audit, const char *why)
 {
     way(s, 1, full_audit);
@@ -293,6 +321,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(boots),
+        cmocka_unit_test(the_guest_tells_its_steps),
         cmocka_unit_test(a_copy_settles_before_anything_of_it_runs),
         cmocka_unit_test(a_copy_that_does_not_confirm_is_not_handed_out),
         cmocka_unit_test(no_two_copies_hear_the_same),

@@ -126,7 +126,7 @@ static void script_call(void)
     if (f.type != CELLA_FRAME_CALL || !strstr((char *)got, "\"create\"") ||
         !strstr((char *)got, "\"progress\":true"))
         _exit(2);
-    say(0, "{\"stage\":\"attach\"}");
+    say(0, "{\"stage\":\"attach\",\"at\":77}");
     say(f.id, "{\"ok\":{\"name\":\"x\"}}");
     f = take(got);
     say(f.id, "{\"error\":{\"code\":-16,\"message\":\"busy\",\"exit\":124}}");
@@ -134,9 +134,9 @@ static void script_call(void)
     say(f.id, "[1]");
 }
 
-static void on_stage(void *ctx, const char *stage)
+static void on_stage(void *ctx, const char *stage, uint64_t at)
 {
-    snprintf(ctx, 32, "%s", stage);
+    snprintf(ctx, 32, "%s %llu", stage, (unsigned long long)at);
 }
 
 static void test_call(void **ctx)
@@ -150,7 +150,7 @@ static void test_call(void **ctx)
     assert_int_equal(client_call(cl, "create", NULL, &r, &status, on_stage, seen, errbuf_init(&eb)),
                      0);
     assert_string_equal(json_string_value(json_object_get(r, "name")), "x");
-    assert_string_equal(seen, "attach");
+    assert_string_equal(seen, "attach 77");
     json_decref(r);
     assert_int_equal(client_call(cl, "start", NULL, &r, &status, NULL, NULL, errbuf_init(&eb)),
                      -EBUSY);

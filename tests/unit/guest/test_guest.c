@@ -77,6 +77,22 @@ static void show(const char *name, uint64_t offset, const char *text)
     call(CELLA_GUEST_SHOW, &b);
 }
 
+static uint64_t steps[CELLA_GUEST_STEPS + 1]; /* the last: they were told */
+
+static void on_booted(void *ctx, int code, const char *why, const uint8_t *payload, size_t len)
+{
+    (void)ctx;
+    (void)why;
+    steps[CELLA_GUEST_STEPS] = code == 0 && guest_steps(payload, len, steps);
+}
+
+static void boot(const struct buf *b)
+{
+    assert_int_equal(
+        guest_send(m.guest, CELLA_GUEST_BOOT, b->ptr, b->len, 60 * SECONDS, on_booted, NULL), 0);
+    guest_turn(m.guest, 60 * SECONDS);
+}
+
 static int setup(void **state)
 {
     auto_buf struct buf b = BUF_INIT;
@@ -91,7 +107,7 @@ static int setup(void **state)
     identity_fields(&b, &parent, NULL);
     field_add_u64(&b, CELLA_TAG_PIDS, 20);
     field_add_str(&b, CELLA_TAG_COVER, "bundle.pem:/etc/bundle");
-    call(CELLA_GUEST_BOOT, &b);
+    boot(&b);
     r = machine_agent(&m, NULL);
     if (r < 0)
         machine_console(&m);
@@ -103,6 +119,19 @@ static int teardown(void **state)
     (void)state;
     machine_stop(&m);
     return 0;
+}
+
+/* In their order, which the link has checked; and of this boot: none is nothing. */
+static void test_steps(void **state)
+{
+    size_t i;
+
+    (void)state;
+    assert_int_equal(steps[CELLA_GUEST_STEPS], 1);
+    for (i = 0; i < CELLA_GUEST_STEPS; i++)
+        assert_true(steps[i] > 0 && steps[i] < 600 * SECONDS);
+    assert_true(steps[CELLA_GUEST_STEP_CELL] > steps[CELLA_GUEST_STEP_HELLO]);
+    assert_true(steps[CELLA_GUEST_STEP_DRIVERS] > steps[CELLA_GUEST_STEP_KERNEL]);
 }
 
 static void test_root(void **state)
@@ -326,11 +355,11 @@ static void test_poweroff(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_root),     cmocka_unit_test(test_confined),
-        cmocka_unit_test(test_names),    cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_resize),
-        cmocka_unit_test(test_silence),  cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_poweroff)};
+        cmocka_unit_test(test_steps),    cmocka_unit_test(test_root),
+        cmocka_unit_test(test_confined), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_usage),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_resize),   cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_fork),     cmocka_unit_test(test_poweroff)};
     const char *missing = machine_missing();
 
     if (missing) {

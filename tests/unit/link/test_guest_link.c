@@ -192,6 +192,39 @@ static void test_refusal(void **state)
     assert_int_equal(rig.closed, 0);
 }
 
+static void on_steps(void *ctx, int code, const char *why, const uint8_t *payload, size_t len)
+{
+    uint64_t *v = ctx;
+
+    (void)why;
+    assert_int_equal(code, 0);
+    v[CELLA_GUEST_STEPS] = 10 + (uint64_t)guest_steps(payload, len, v);
+}
+
+static void test_steps(void **state)
+{
+    static const uint64_t told[CELLA_GUEST_STEPS] = {1, 2, 2, 4, 5, 6, INT64_MAX};
+    uint64_t v[CELLA_GUEST_STEPS + 1];
+    uint32_t stream;
+    int silent;
+
+    (void)state;
+    hello();
+    for (silent = 0; silent < 2; silent++) {
+        auto_buf struct buf b = BUF_INIT;
+        assert_int_equal(guest_send(rig.g, CELLA_GUEST_BOOT, "", 0, SECOND, on_steps, v), 0);
+        turn(20);
+        heard(&stream);
+        if (!silent)
+            field_add(&b, CELLA_TAG_STEPS, told, sizeof(told));
+        say(CELLA_FRAME_RESULT, stream, &b);
+        turn(20);
+        assert_int_equal(v[CELLA_GUEST_STEPS], silent ? 10 : 11);
+    }
+    assert_memory_equal(v, told, sizeof(told));
+    assert_int_equal(rig.closed, 0);
+}
+
 /* Each ends the connection once, with the request under way. */
 static void breach(uint16_t type, uint32_t plus, const struct buf *fields, uint32_t op)
 {
@@ -227,6 +260,32 @@ static void test_breaches(void **state)
     breach(CELLA_FRAME_RESULT, 0, &twice, CELLA_GUEST_USAGE);
     breach(CELLA_FRAME_ERROR, 0, NULL, CELLA_GUEST_THAW);
     breach(CELLA_FRAME_HELLO, 0, &b, CELLA_GUEST_THAW);
+}
+
+/* BOOT's answer: times that run backwards, too few, beyond what a JSON number holds, of two minds, of another request. */
+static void test_steps_breaches(void **state)
+{
+    static const uint64_t back[CELLA_GUEST_STEPS] = {5, 6, 5, 7, 8, 9, 10},
+                          beyond[CELLA_GUEST_STEPS] = {0, 0, 0, 0, 0, 0, UINT64_MAX},
+                          good[CELLA_GUEST_STEPS] = {0};
+    static const struct {
+        const uint64_t *v;
+        size_t n, times;
+        uint32_t op;
+    } bad[] = {{back, sizeof(back), 1, CELLA_GUEST_BOOT},
+               {good, sizeof(good) - 8, 1, CELLA_GUEST_BOOT},
+               {beyond, sizeof(beyond), 1, CELLA_GUEST_BOOT},
+               {good, sizeof(good), 2, CELLA_GUEST_BOOT},
+               {good, sizeof(good), 1, CELLA_GUEST_SETTLE}};
+    size_t i, n;
+
+    (void)state;
+    for (i = 0; i < ARRAY_LEN(bad); i++) {
+        auto_buf struct buf b = BUF_INIT;
+        for (n = 0; n < bad[i].times; n++)
+            field_add(&b, CELLA_TAG_STEPS, bad[i].v, bad[i].n);
+        breach(CELLA_FRAME_RESULT, 0, &b, bad[i].op);
+    }
 }
 
 static void test_late(void **state)
@@ -341,6 +400,8 @@ int main(void)
                                        T(test_usage),
                                        T(test_refusal),
                                        cmocka_unit_test(test_breaches),
+                                       cmocka_unit_test(test_steps_breaches),
+                                       T(test_steps),
                                        T(test_late),
                                        T(test_held),
                                        T(test_call),
