@@ -281,7 +281,8 @@ int gofer_open(uint32_t handle, int *ret_host_fd); /* read-only */
 int64_t gofer_readlink(uint32_t handle, char *buffer, size_t size);
 /* Some names of a directory from `*cookie` on, each by the function; 0 at the end. */
 int gofer_readdir(uint32_t directory, uint64_t *cookie,
-                  void (*each)(void *ctx, const char *name, size_t length, uint8_t type),
+                  void (*each)(void *ctx, const char *name, size_t length, uint64_t number,
+                               uint8_t type),
                   void *ctx);
 int64_t gofer_getxattr(uint32_t handle, const char *name, void *buffer, size_t size);
 int64_t gofer_listxattr(uint32_t handle, char *buffer, size_t size);
