@@ -157,6 +157,18 @@ static int vmm_load(struct engine *e, int borrow_fd, struct cella_error *err)
     return state_order(e, "load", VMM_OP_LOAD, borrow_fd, err);
 }
 
+/* Each layer comes by itself: one descriptor is what an order may have. */
+static int vmm_fill(struct engine *e, const struct guest *g, struct cella_error *err)
+{
+    struct vmm_request q = {.op = VMM_OP_MEMORY};
+    int r = order(e, "memory", &q, g->borrow_ram_fd, ORDER_MS, err);
+
+    q = (struct vmm_request){.op = VMM_OP_LAYER, .arg2 = g->n_layers};
+    for (; r == 0 && q.arg < g->n_layers; q.arg++)
+        r = order(e, "disk", &q, g->borrow_layer_fds[q.arg], ORDER_MS, err);
+    return r;
+}
+
 /* ---- start ---- */
 
 static int config_make(const struct guest *g, struct vmm_request *q, struct cella_error *err)
@@ -332,6 +344,7 @@ const struct engine_ops engine_vmm = {
     .pause = vmm_pause,
     .save = vmm_save,
     .load = vmm_load,
+    .fill = vmm_fill,
     .ram_detach = vmm_ram_detach,
     .balloon = vmm_balloon,
     .io_limit = vmm_io_limit,

@@ -77,6 +77,7 @@ def dial(cella, cell):
     return cella("exec", cell, "--", "python3", "-c", DIAL, world.ECHO).ok().text.strip()
 
 
+@pytest.mark.kvm
 def test_a_spare_is_shown_taken_and_made_good(cella, children):
     with cella.cell() as parent:
         first = keep(cella, parent, 1)
@@ -179,6 +180,7 @@ def test_a_spare_that_died_is_done_without(cella, children, what):
         assert what != "warden" or not chain(cella, spare).exists()  # it was nobody
 
 
+@pytest.mark.kvm
 def test_a_policy_of_now_not_of_when_it_was_prepared(cella, internet, children, tmp_path):
     policy, closed = tmp_path / "open.json", tmp_path / "closed.json"
     policy.write_text(OPEN)

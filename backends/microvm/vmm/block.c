@@ -393,6 +393,11 @@ struct block *block_new(const struct virtio_bind *bind, uint32_t number, const c
     return NULL;
 }
 
+int block_fill(struct block *b, const int *borrow_layer_fds, uint32_t n_layers)
+{
+    return disk_fill(b->disk, borrow_layer_fds, n_layers);
+}
+
 void block_limit(struct block *b, uint64_t read_bps, uint64_t write_bps)
 {
     uint64_t now = limiter_now();

@@ -24,7 +24,7 @@
 #define RAM_MOST (1ull << 40)
 #define FLAGS (VMM_CONFIG_NET | VMM_CONFIG_PRIVATE | VMM_CONFIG_INCOMING | VMM_CONFIG_TIMINGS)
 
-enum need { NEEDS_MACHINE = 1, NEEDS_STOP = 2, NEEDS_FD = 4, NEEDS_INCOMING = 8 };
+enum need { NEEDS_MACHINE = 1, NEEDS_STOP = 2, NEEDS_FD = 4, NEEDS_INCOMING = 8, KEEPS_FD = 16 };
 
 struct order {
     uint32_t op;
@@ -61,7 +61,7 @@ static int config_check(const struct vmm_config *c, struct why *w)
     if (!c->vcpus || c->vcpus > VMM_VCPUS_MAX)
         return why(w, -ERANGE, "CONFIG: %u processors; 1 to %u can be had", c->vcpus,
                    VMM_VCPUS_MAX);
-    if (!c->n_layers || c->n_layers > VMM_LAYERS_MAX)
+    if ((!c->n_layers && !(c->flags & VMM_CONFIG_INCOMING)) || c->n_layers > VMM_LAYERS_MAX)
         return why(w, -ERANGE, "CONFIG: %u layers of the disk; 1 to %u can be had", c->n_layers,
                    VMM_LAYERS_MAX);
     if (!c->disk_bytes || c->disk_bytes % 512 || c->disk_bytes > 1ull << 50)
@@ -99,6 +99,8 @@ int control_check(const struct vmm_request *r, long len, int n_fds, const struct
         return why(w, -EBUSY, "%s: the machine is running; PAUSE first", o->name);
     if ((o->needs & NEEDS_INCOMING) && (!(m->config.flags & VMM_CONFIG_INCOMING) || m->loaded))
         return why(w, -EPROTO, "%s: this machine does not wait for a state", o->name);
+    if (r->op == VMM_OP_LOAD && m->late && (!m->has_memory || !m->config.n_layers))
+        return why(w, -EPROTO, "LOAD: its %s did not come yet", m->has_memory ? "disk" : "memory");
     return 0;
 }
 
@@ -151,6 +153,47 @@ static int run_load(struct machine *m, const struct vmm_request *q, int fd, stru
     (void)q;
     (void)ret;
     machine_mark(m, "loaded");
+    return r;
+}
+
+static int run_memory(struct machine *m, const struct vmm_request *q, int fd, struct vmm_reply *ret,
+                      struct why *w)
+{
+    int r;
+
+    (void)q;
+    (void)ret;
+    if (!m->late || m->has_memory)
+        return why(w, -EPROTO, "MEMORY: this machine does not wait for it");
+    r = ram_fill(&m->ram, fd);
+    if (r < 0)
+        return why(w, r, "MEMORY: the file cannot be mapped as %llu MiB: %s",
+                   (unsigned long long)(m->config.ram_bytes >> 20), strerror(-r));
+    m->has_memory = 1;
+    return 0;
+}
+
+static int run_layer(struct machine *m, const struct vmm_request *q, int fd, struct vmm_reply *ret,
+                     struct why *w)
+{
+    int r;
+
+    (void)ret;
+    if (!m->late || m->config.n_layers)
+        return why(w, -EPROTO, "LAYER: this machine does not wait for one");
+    if (!q->arg2 || q->arg2 > VMM_LAYERS_MAX || q->arg != m->n_late ||
+        (m->n_late && q->arg2 != m->n_due))
+        return why(w, -ERANGE, "LAYER: number %llu of %llu; 1 to %u can be had, in their order",
+                   (unsigned long long)q->arg, (unsigned long long)q->arg2, VMM_LAYERS_MAX);
+    m->n_due = (uint32_t)q->arg2;
+    m->own_layer_fds[m->n_late++] = fd;
+    if (m->n_late < m->n_due)
+        return 0;
+    r = devices_fill(m, w);
+    if (r < 0)
+        m->n_late--; /* whose descriptor is closed */
+    else
+        m->config.n_layers = m->n_due;
     return r;
 }
 
@@ -222,6 +265,10 @@ static const struct order orders[] = {
     {VMM_OP_IO_LIMIT, "IO_LIMIT", NEEDS_MACHINE, run_io_limit},
     {VMM_OP_STATS, "STATS", NEEDS_MACHINE, run_stats},
     {VMM_OP_BUTTON, "BUTTON", NEEDS_MACHINE, run_button},
+    {VMM_OP_MEMORY, "MEMORY", NEEDS_MACHINE | NEEDS_STOP | NEEDS_FD | NEEDS_INCOMING | KEEPS_FD,
+     run_memory},
+    {VMM_OP_LAYER, "LAYER", NEEDS_MACHINE | NEEDS_STOP | NEEDS_FD | NEEDS_INCOMING | KEEPS_FD,
+     run_layer},
 };
 
 static const struct order *order_find(uint32_t op)
@@ -303,7 +350,7 @@ int control_turn(struct machine *m)
     }
     if (reply.code < 0)
         snprintf(reply.text, sizeof(reply.text), "%s", w.text[0] ? w.text : strerror(-reply.code));
-    if (fd >= 0)
+    if (fd >= 0 && (reply.code < 0 || !(o->needs & KEEPS_FD)))
         close(fd);
     reply_send(&reply);
     if (reply.code < 0 && ((q.op == VMM_OP_CONFIG && first) || (q.op == VMM_OP_LOAD && done)))

@@ -44,7 +44,7 @@ struct vmm_config {
     uint32_t flags;
     uint64_t ram_bytes; /* a multiple of 1 MiB, at least 32 MiB */
     uint32_t vcpus;     /* 1 to VMM_VCPUS_MAX */
-    uint32_t n_layers;  /* 1 to VMM_LAYERS_MAX */
+    uint32_t n_layers; /* 1 to VMM_LAYERS_MAX; 0 with INCOMING: MEMORY and LAYER come before LOAD */
     uint64_t disk_bytes;
     uint64_t read_bps, write_bps; /* of the writable disk, 0 = no limit */
     uint64_t rx_bps, tx_bps;      /* of the network, 0 = no limit */
@@ -64,7 +64,10 @@ enum vmm_op {
     VMM_OP_BALLOON,  /* arg: bytes of RAM to leave to the guest */
     VMM_OP_IO_LIMIT, /* arg, arg2: read and write bytes a second of the writable disk, 0 = none */
     VMM_OP_STATS, /* value: bytes of RAM that the balloon has taken; read and written bytes in text as JSON */
-    VMM_OP_BUTTON /* presses the power button; what the guest does then is its own affair */
+    VMM_OP_BUTTON, /* presses the power button; what the guest does then is its own affair */
+    /* The content of a copy that was started with no layers and a placeholder for its RAM: each once, before LOAD */
+    VMM_OP_MEMORY, /* fd: the file of its RAM */
+    VMM_OP_LAYER   /* fd: a layer, number arg of arg2, the lowest (0) first */
 };
 
 #define VMM_MESSAGE_MAX 2048u

@@ -14,6 +14,8 @@ struct block;
 struct block *block_new(const struct virtio_bind *bind, uint32_t number, const char *serial,
                         const int *borrow_layer_fds, uint32_t n_layers, uint64_t bytes,
                         int read_only);
+/* Its layers, of one that was made without any: before the guest runs. */
+int block_fill(struct block *b, const int *borrow_layer_fds, uint32_t n_layers);
 void block_limit(struct block *b, uint64_t read_bps, uint64_t write_bps);
 struct virtio *block_virtio(struct block *b);
 void block_figures(const struct block *b, uint64_t *ret_read, uint64_t *ret_written);

@@ -8,7 +8,8 @@
  * those durable. One flush at a time; what becomes dirty meanwhile is the next one's.
  *
  * The ring can do six operations on the registered files and nothing else: it was restricted before it was enabled,
- * because a ring is a way around the process's system call filter.
+ * because a ring is a way around the process's system call filter. The one of a disk whose files come later can be
+ * given files, too.
  * Threads: the caller has the machine's lock.
  */
 #include <errno.h>
@@ -300,7 +301,7 @@ int disk_settle(struct disk *d)
     struct sync s = {.io = {.op = DISK_FLUSH, .done = on_synced}};
 
     disk_drain(d);
-    if (d->l.n == 1)
+    if (d->l.n <= 1)
         return 0;
     disk_start(d, &s.io);
     disk_drain(d);
@@ -309,30 +310,41 @@ int disk_settle(struct disk *d)
 
 /* ------------------------------------------------------------------ new and free */
 
-/* By number: liburing 2.3 declares functions for the last two and does not export them. */
-static int ring_new(struct disk *d, uint32_t depth)
+/* By number: liburing 2.3 declares functions for this and for enabling a ring, and does not export them. */
+static int restrict_ring(struct disk *d)
 {
     static const uint8_t ops[] = {IORING_OP_READV, IORING_OP_WRITEV, IORING_OP_READ,
                                   IORING_OP_WRITE, IORING_OP_FSYNC,  IORING_OP_FALLOCATE};
-    struct io_uring_params p = {.flags = IORING_SETUP_R_DISABLED};
-    struct io_uring_restriction r[sizeof(ops) + 1];
+    struct io_uring_restriction r[sizeof(ops) + 2];
     uint32_t i;
-    int e;
 
-    e = io_uring_queue_init_params(depth + 1, &d->ring, &p);
-    if (e < 0)
-        return e;
     memset(r, 0, sizeof(r));
     for (i = 0; i < sizeof(ops); i++) {
         r[i].opcode = IORING_RESTRICTION_SQE_OP;
         r[i].sqe_op = ops[i];
     }
     r[i].opcode = IORING_RESTRICTION_SQE_FLAGS_REQUIRED;
-    r[i].sqe_flags = IOSQE_FIXED_FILE;
-    e = io_uring_register_files(&d->ring, d->l.borrow_fd, d->l.n);
+    r[i++].sqe_flags = IOSQE_FIXED_FILE;
+    if (d->l.n == 0) {
+        r[i].opcode = IORING_RESTRICTION_REGISTER_OP;
+        r[i++].register_op = IORING_REGISTER_FILES_UPDATE;
+    }
+    return io_uring_register((unsigned)d->ring.ring_fd, IORING_REGISTER_RESTRICTIONS, r, i);
+}
+
+static int ring_new(struct disk *d, uint32_t depth)
+{
+    struct io_uring_params p = {.flags = IORING_SETUP_R_DISABLED};
+    int none[LAYERS_MAX], e;
+
+    e = io_uring_queue_init_params(depth + 1, &d->ring, &p);
+    if (e < 0)
+        return e;
+    memset(none, -1, sizeof(none));
+    e = io_uring_register_files(&d->ring, d->l.n ? d->l.borrow_fd : none,
+                                d->l.n ? d->l.n : LAYERS_MAX);
     if (e >= 0)
-        e = io_uring_register((unsigned)d->ring.ring_fd, IORING_REGISTER_RESTRICTIONS, r,
-                              sizeof(ops) + 1);
+        e = restrict_ring(d);
     if (e >= 0)
         e = io_uring_register((unsigned)d->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
     if (e >= 0)
@@ -357,7 +369,8 @@ struct disk *disk_new(struct loop *loop, const int *borrow_fds, uint32_t n, uint
     d->self = self;
     d->parked_end = &d->parked;
     d->flushes_end = &d->flushes;
-    r = layers_open(&d->l, borrow_fds, n, bytes);
+    d->bytes = bytes;
+    r = n ? layers_open(&d->l, borrow_fds, n, bytes) : 0;
     d->zero_cluster = calloc(1, LAYER_CLUSTER);
     if (r == 0 && !d->zero_cluster)
         r = -ENOMEM;
@@ -372,6 +385,20 @@ struct disk *disk_new(struct loop *loop, const int *borrow_fds, uint32_t n, uint
     free(d);
     errno = -r;
     return NULL;
+}
+
+/* @seccomp vmm: io_uring_register(1=IORING_REGISTER_FILES_UPDATE) */
+int disk_fill(struct disk *d, const int *borrow_fds, uint32_t n)
+{
+    int r = d->l.n ? -EALREADY : layers_open(&d->l, borrow_fds, n, d->bytes);
+
+    if (r < 0)
+        return r;
+    r = io_uring_register_files_update(&d->ring, 0, d->l.borrow_fd, n);
+    if (r == (int)n)
+        return 0;
+    layers_close(&d->l);
+    return r < 0 ? r : -EIO;
 }
 
 void disk_free(struct disk *d)

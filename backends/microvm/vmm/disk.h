@@ -37,9 +37,12 @@ struct disk_io {
 };
 
 struct disk;
-/* At most `depth` requests at once. idle() after each batch of done(). NULL and errno. */
+/* At most `depth` requests at once. idle() after each batch of done(). Without files (n is 0) no request may come before
+   disk_fill(). NULL and errno. */
 struct disk *disk_new(struct loop *loop, const int *borrow_fds, uint32_t n, uint64_t bytes,
                       uint32_t depth, int read_only, void (*idle)(void *), void *self);
+/* Its files, of a disk that was made without any. */
+int disk_fill(struct disk *d, const int *borrow_fds, uint32_t n);
 void disk_start(struct disk *d, struct disk_io *io);
 void disk_submit(struct disk *d); /* after one or more disk_start(): now they run */
 /* Waits for all that has been started; done() is called for each. idle() is not. */

@@ -26,6 +26,7 @@ struct disk {
     struct loop *loop;
     struct io_uring ring;
     struct layers l;
+    uint64_t bytes;
     uint32_t running, bounces;
     int unsent, read_only, flushing, finished, submitting;
     struct disk_io *parked, **parked_end;

@@ -140,6 +140,7 @@ int machine_make(struct machine *m, const struct vmm_config *c, struct why *w)
     int r;
 
     m->config = *c;
+    m->late = !c->n_layers;
     m->started_ns = m->marked_ns = now();
     r = kvm_open(&m->kvm, VMM_FD_KVM, c->vcpus, w);
     if (r < 0)

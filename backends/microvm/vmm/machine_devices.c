@@ -98,6 +98,13 @@ uint32_t devices_mask(const struct machine *m)
     return mask;
 }
 
+int devices_fill(struct machine *m, struct why *w)
+{
+    int r = block_fill(m->dev.rw, m->own_layer_fds, m->n_late);
+
+    return r < 0 ? why(w, r, "writable disk: %s", strerror(-r)) : 0;
+}
+
 /* All are quiet before the first is written: what one finishes may reach another. */
 int devices_save(struct machine *m, struct state_out *o, struct why *w)
 {

@@ -46,27 +46,42 @@ static uint8_t *reserve(uint64_t bytes)
     return p + skip;
 }
 
-int ram_map(struct ram *r, int borrow_fd, uint64_t bytes, int is_private)
+static int file_fits(int fd, uint64_t bytes)
 {
     struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return (uint64_t)st.st_size == bytes ? 0 : -EFBIG; /* past the end of a file there is SIGBUS */
+}
+
+static int map_over(uint8_t *at, uint64_t bytes, int fd, int is_private)
+{
+    if (mmap(at, bytes, PROT_READ | PROT_WRITE, map_flags(is_private) | MAP_FIXED, fd, 0) ==
+        MAP_FAILED)
+        return -errno;
+    (void)madvise(at, bytes, MADV_DONTDUMP);
+    return 0;
+}
+
+int ram_map(struct ram *r, int borrow_fd, uint64_t bytes, int is_private)
+{
     uint8_t *at;
+    int code;
 
     if (bytes % UNIT || bytes < RAM_MIN || bytes > RAM_MOST)
         return -ERANGE;
-    if (fstat(borrow_fd, &st) < 0)
-        return -errno;
-    if ((uint64_t)st.st_size != bytes) /* past the end of a file there is SIGBUS */
-        return -EFBIG;
+    code = file_fits(borrow_fd, bytes);
+    if (code < 0)
+        return code;
     at = reserve(bytes);
     if (!at)
         return -errno;
-    if (mmap(at, bytes, PROT_READ | PROT_WRITE, map_flags(is_private) | MAP_FIXED, borrow_fd, 0) ==
-        MAP_FAILED) {
-        int code = -errno;
+    code = map_over(at, bytes, borrow_fd, is_private);
+    if (code < 0) {
         munmap(at, bytes);
         return code;
     }
-    (void)madvise(at, bytes, MADV_DONTDUMP);
     r->base = at;
     r->low = bytes < RAM_HOLE ? bytes : RAM_HOLE;
     r->high = bytes - r->low;
@@ -85,16 +100,22 @@ void ram_unmap(struct ram *r)
 
 int ram_detach(struct ram *r)
 {
-    uint64_t bytes = r->low + r->high;
+    int code = r->is_private ? 0 : map_over(r->base, r->low + r->high, r->borrow_fd, 1);
 
-    if (r->is_private)
-        return 0;
-    if (mmap(r->base, bytes, PROT_READ | PROT_WRITE, map_flags(1) | MAP_FIXED, r->borrow_fd, 0) ==
-        MAP_FAILED)
-        return -errno;
-    (void)madvise(r->base, bytes, MADV_DONTDUMP);
-    r->is_private = 1;
-    return 0;
+    if (code == 0)
+        r->is_private = 1;
+    return code;
+}
+
+int ram_fill(struct ram *r, int borrow_fd)
+{
+    int code = r->is_private ? file_fits(borrow_fd, r->low + r->high) : -EINVAL;
+
+    if (code == 0)
+        code = map_over(r->base, r->low + r->high, borrow_fd, 1);
+    if (code == 0)
+        r->borrow_fd = borrow_fd;
+    return code;
 }
 
 void *ram_at(const struct ram *r, uint64_t gpa, uint64_t len)

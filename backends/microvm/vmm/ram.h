@@ -26,6 +26,8 @@ int ram_map(struct ram *r, int borrow_fd, uint64_t bytes, int is_private);
 void ram_unmap(struct ram *r);
 /* Over the same addresses, privately; the machine stands still. */
 int ram_detach(struct ram *r);
+/* Another file of the same length over the same addresses, of a private mapping that nobody has used yet. */
+int ram_fill(struct ram *r, int borrow_fd);
 /* Where [gpa, gpa + len) is, or NULL when any byte of it is no RAM, or it crosses from low to high. */
 void *ram_at(const struct ram *r, uint64_t gpa, uint64_t len);
 /* The guest-physical address of what ram_at() has returned. */

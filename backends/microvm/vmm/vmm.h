@@ -63,6 +63,10 @@ struct machine {
     struct vcpu cpu[VMM_VCPUS_MAX];
     uint32_t n_cpu;
     int running, loaded;
+    /* started without content, which comes by orders; config.n_layers is 0 until all layers are there */
+    int late, has_memory;
+    int own_layer_fds[VMM_LAYERS_MAX];
+    uint32_t n_late, n_due;
     int drained; /* a save or a load: devices look around before it goes on */
     int serial_irq_fd;
     uint64_t started_ns, marked_ns;
@@ -100,6 +104,8 @@ int devices_make(struct machine *m, struct why *w);
 uint32_t devices_mask(const struct machine *m);
 int devices_save(struct machine *m, struct state_out *o, struct why *w);
 int devices_load(struct machine *m, struct state_in *i, struct why *w);
+/* The layers of the writable disk, when it was made without. */
+int devices_fill(struct machine *m, struct why *w);
 void devices_resumed(struct machine *m);
 int devices_balloon(struct machine *m, uint64_t leave, struct why *w);
 int devices_io_limit(struct machine *m, uint64_t read_bps, uint64_t write_bps, struct why *w);

@@ -319,3 +319,35 @@ int fake_machine(struct machine *m, const struct vmm_config *c)
         fprintf(stderr, "fake machine: %s\n", w.text);
     return r;
 }
+
+int fake_order(int host, struct machine *to, const struct vmm_request *q, size_t len, int fd,
+               struct vmm_reply *ret)
+{
+    struct iovec io = {.iov_base = (void *)(uintptr_t)q, .iov_len = len};
+    union {
+        char space[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr head;
+    } c;
+    struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1};
+
+    memset(&c, 0, sizeof(c));
+    if (fd >= 0) {
+        msg.msg_control = &c;
+        msg.msg_controllen = sizeof(c);
+        c.head.cmsg_level = SOL_SOCKET;
+        c.head.cmsg_type = SCM_RIGHTS;
+        c.head.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&c.head), &fd, sizeof(int));
+    }
+    if (sendmsg(host, &msg, 0) != (ssize_t)len)
+        abort();
+    fake_end_armed = 1;
+    fake_end_status = -1;
+    if (setjmp(fake_end) == 0)
+        control_turn(to);
+    fake_end_armed = 0;
+    memset(ret, 0, sizeof(*ret));
+    if (recv(host, ret, sizeof(*ret), MSG_DONTWAIT) != (ssize_t)sizeof(*ret))
+        abort();
+    return ret->code;
+}

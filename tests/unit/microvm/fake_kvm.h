@@ -34,6 +34,9 @@ size_t fake_kernel(uint8_t out[4096]);
 int fake_machine(struct machine *m, const struct vmm_config *c);
 /* Where in the log the request is for the first time at or after `from`; -1 = nowhere. */
 int fake_at(unsigned long request, int from);
+/* One request to a machine over its control socket, whose other end is `host`: carried out at once. Returns the code. */
+int fake_order(int host, struct machine *to, const struct vmm_request *q, size_t len, int fd,
+               struct vmm_reply *ret);
 int __wrap_ioctl(int fd, unsigned long request, ...);
 
 #endif

@@ -7,14 +7,18 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <linux/io_uring.h>
 #include <linux/virtio_blk.h>
 
 #include "disk_world.h"
@@ -55,6 +59,85 @@ static void test_layers(void **state)
     assert_bytes(&w, 65536, 4096, 'a');
     assert_bytes(&w, 3 * 65536 - 512, 2 * 65536 + 1024, 'c');
     assert_bytes(&w, DISK - 512, 512, 'd');
+    stop(&w);
+}
+
+static int ring_of_this(void)
+{
+    char path[32], target[64];
+    int fd, ring = -1;
+
+    for (fd = 3; fd < 100; fd++) {
+        ssize_t n;
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        n = readlink(path, target, sizeof(target) - 1);
+        if (n > 0 && !strncmp(target, "anon_inode:[io_uring]", (size_t)n))
+            ring = fd;
+    }
+    assert_true(ring >= 0);
+    return ring;
+}
+
+static long ring_register(unsigned what)
+{
+    int none = -1;
+    struct io_uring_files_update up = {.offset = 15, .fds = (uintptr_t)&none};
+    struct iovec buffer = {&none, sizeof(none)};
+
+    return syscall(SYS_io_uring_register, ring_of_this(), what,
+                   what == IORING_REGISTER_BUFFERS ? (void *)&buffer : (void *)&up, 1);
+}
+
+/* What the ring may still be given, by whoever has taken the program over. */
+static void test_layers_ring(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 2, 0);
+    assert_int_equal(ring_register(IORING_REGISTER_FILES_UPDATE), -1);
+    assert_int_equal(errno, EACCES);
+    stop(&w);
+    memset(&w, 0, sizeof(w));
+    assert_int_equal(drv_init(&w.d), 0);
+    open_disk(&w, 0, 0);
+    assert_int_equal(ring_register(IORING_REGISTER_FILES_UPDATE), 1);
+    assert_int_equal(ring_register(IORING_REGISTER_BUFFERS), -1);
+    assert_int_equal(errno, EACCES);
+    stop(&w);
+}
+
+/* Files that come after the disk was made: it is as if it had had them from the start. */
+static void test_layers_late(void **state)
+{
+    struct world w;
+    int bad[3];
+
+    (void)state;
+    start(&w, 2, 0);
+    assert_int_equal(write_bytes(&w, 65536, 512, 'b'), 0);
+    assert_int_equal(block_fill(w.b, w.fd, 2), -EALREADY);
+    block_free(w.b);
+    w.fd[2] = new_file(0);
+    assert_int_equal(layer_create(w.fd[2], DISK), 0);
+    open_disk(&w, 0, 0);
+    assert_int_equal(block_fill(w.b, w.fd, 0), -EINVAL);
+    memcpy(bad, w.fd, sizeof(bad));
+    bad[1] = w.fd[0]; /* no layer */
+    assert_int_equal(block_fill(w.b, bad, 3), -EUCLEAN);
+    assert_int_equal(block_fill(w.b, w.fd, 3), 0);
+    assert_bytes(&w, 65536, 512, 'b');
+    assert_bytes(&w, 65536 + 512, 65536, 'a');
+    assert_int_equal(write_bytes(&w, 65536 + 512, 512, 'c'), 0);
+    assert_int_equal(request(&w, VIRTIO_BLK_T_FLUSH, 0, 0, 0), VIRTIO_BLK_S_OK);
+    w.n = 3;
+    reopen(&w);
+    assert_bytes(&w, 65536, 512, 'b');
+    assert_bytes(&w, 65536 + 512, 512, 'c');
+    stop(&w);
+    memset(&w, 0, sizeof(w)); /* one that never gets any can go */
+    assert_int_equal(drv_init(&w.d), 0);
+    open_disk(&w, 0, 0);
     stop(&w);
 }
 
@@ -261,7 +344,8 @@ static void test_layers_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),         cmocka_unit_test(test_layers_of_layers),
+        cmocka_unit_test(test_layers),         cmocka_unit_test(test_layers_late),
+        cmocka_unit_test(test_layers_ring),    cmocka_unit_test(test_layers_of_layers),
         cmocka_unit_test(test_layers_at_once), cmocka_unit_test(test_layers_zeroes),
         cmocka_unit_test(test_layers_crash),   cmocka_unit_test(test_layer_judged),
         cmocka_unit_test(test_layers_random)};

@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include <linux/audit.h>
+#include <linux/io_uring.h>
 #include <linux/seccomp.h>
 
 #include "confine.h"
@@ -34,34 +35,9 @@ static struct vmm_config config;
 static struct vmm_reply reply;
 static int host; /* our end of the control socket */
 
-/* One request, carried out at once. */
 static int order(struct machine *to, const struct vmm_request *q, size_t len, int fd)
 {
-    struct iovec io = {.iov_base = (void *)(uintptr_t)q, .iov_len = len};
-    union {
-        char space[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr head;
-    } c;
-    struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1};
-
-    memset(&c, 0, sizeof(c));
-    if (fd >= 0) {
-        msg.msg_control = &c;
-        msg.msg_controllen = sizeof(c);
-        c.head.cmsg_level = SOL_SOCKET;
-        c.head.cmsg_type = SCM_RIGHTS;
-        c.head.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&c.head), &fd, sizeof(int));
-    }
-    assert_int_equal(sendmsg(host, &msg, 0), (ssize_t)len);
-    fake_end_armed = 1;
-    fake_end_status = -1;
-    if (setjmp(fake_end) == 0)
-        control_turn(to);
-    fake_end_armed = 0;
-    memset(&reply, 0, sizeof(reply));
-    assert_int_equal(recv(host, &reply, sizeof(reply), MSG_DONTWAIT), (ssize_t)sizeof(reply));
-    return reply.code;
+    return fake_order(host, to, q, len, fd, &reply);
 }
 
 static int op(struct machine *to, uint32_t what, int fd)
@@ -107,6 +83,7 @@ static void config_is_judged(void **state)
     REFUSED(c.vcpus = 0, -ERANGE, "1 to 32");
     REFUSED(c.vcpus = 33, -ERANGE, "1 to 32");
     REFUSED(c.n_layers = 17, -ERANGE, "1 to 16");
+    REFUSED(c.n_layers = 0, -ERANGE, "1 to 16"); /* of a machine that boots */
     REFUSED(c.disk_bytes = 513, -ERANGE, "whole sectors");
     REFUSED(c.disk_bytes = 0, -ERANGE, "whole sectors");
     REFUSED((c.flags = VMM_CONFIG_NET, c.mac[0] = 1), -EINVAL, "a group's");
@@ -448,6 +425,9 @@ static void filters_are_short(void **state)
     assert_false(allowed(p[1], SYS_ioctl, KVM_SET_CLOCK, 0));
     assert_false(allowed(p[0], SYS_ioctl, KVM_CREATE_VM, 0));
     assert_false(allowed(p[1], SYS_tgkill, 0, 0));
+    assert_true(allowed(p[0], SYS_io_uring_register, IORING_REGISTER_FILES_UPDATE, 0));
+    assert_false(allowed(p[0], SYS_io_uring_register, IORING_REGISTER_ENABLE_RINGS, 0));
+    assert_false(allowed(p[1], SYS_io_uring_register, IORING_REGISTER_FILES_UPDATE, 0));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) /* whose run time needs more calls than the lists have */
