@@ -23,6 +23,14 @@
 
 struct page;
 struct file;
+struct vma;
+
+/* Pages by index: a tree that is as high as its highest index needs (mm/pagemap.c). */
+struct pagemap {
+    void *root;
+    uint32_t height, reserved;
+    uint64_t count;
+};
 
 /* ---- the memory file (mm/memfile.c) ---- */
 
@@ -40,14 +48,14 @@ void *page_bytes(
 
 struct object {
     uint32_t refs;
-    uint32_t reserved;
-    uint64_t size; /* bytes; pages past it are SIGBUS in a mapping of a file */
-    int host_fd;   /* backing, read-only, or -1; owned */
+    uint32_t indirect; /* the host does not map the backing into a stub: its pages are loaded */
+    uint64_t size;     /* bytes; pages past it are SIGBUS in a mapping of a file */
+    int host_fd;       /* backing, read-only, or -1; owned */
     uint64_t
         backed; /* bytes that the backing still holds: what was cut by truncation never comes back */
-    uint64_t resident; /* pages */
-    void *pages;       /* of mm/object.c */
-    void *mappings;    /* areas that map it */
+    uint64_t resident;          /* pages in memory */
+    struct pagemap pages;       /* what is not as the backing has it, or has none */
+    TAILQ_HEAD(, vma) mappings; /* areas that show it */
 };
 
 struct object *object_new(uint64_t size); /* zeros */

@@ -39,6 +39,15 @@ struct platform_stop {
 struct platform_as;      /* not of the arena */
 struct platform_context; /* not of the arena */
 
+enum platform_change_kind { PLATFORM_MAP, PLATFORM_UNMAP };
+
+struct platform_change {
+    enum platform_change_kind kind;
+    int prot;    /* MAP: PROT_* */
+    int host_fd; /* MAP: shows its bytes from `offset` on, shared: the memory file, or a file of the gofer's, read-only */
+    uint64_t address, size, offset;
+};
+
 struct platform {
     const char *name;
     /* Once, in the main thread, before the sentry's filter: whatever the host must give for it. memory_fd: the memory file. */
@@ -46,12 +55,10 @@ struct platform {
     int (*new_as)(struct platform_as **ret_as);
     /* No context is left. Nothing of the address space remains in the host. */
     void (*release_as)(struct platform_as *as);
-    /* Maps bytes [offset, offset + size) of a host descriptor (the memory file, or a file of the gofer's, read-only)
-       at a guest address, shared. prot: PROT_*. By a context of this address space, the caller's own. */
-    int (*map)(struct platform_context *context, uint64_t address, uint64_t size, int prot,
-               int host_fd, uint64_t offset);
-    int (*unmap)(struct platform_context *context, uint64_t address, uint64_t size);
-    int (*protect)(struct platform_context *context, uint64_t address, uint64_t size, int prot);
+    /* Does these in order; the first that fails ends it: its -errno, and what the range shows is not known. The kernel lock
+       is held. By a context of this address space, the caller's own. */
+    int (*change)(struct platform_context *context, const struct platform_change *changes,
+                  unsigned n_changes);
     /* A guest thread of `as`, for the calling thread of the sentry, which alone may use it. */
     int (*new_context)(struct platform_as *as, struct platform_context **ret_context);
     void (*release_context)(struct platform_context *context);

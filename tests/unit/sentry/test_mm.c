@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/* mm: areas, private and shared pages, copy on write, what the host shows, against a platform that only notes it. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fake_platform.h"
+
+#define RW (PROT_READ | PROT_WRITE)
+#define RWX (RW | PROT_EXEC)
+#define A 0x20000000ul
+#define MEMORY (64ul << 20)
+
+static int signo, code;
+
+static int set_up(void **state)
+{
+    (void)state;
+    fake_task();
+    fake_changes = fake_faults = fake_interrupts = 0;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct task *task = current;
+    struct mm *mm = task->mm;
+
+    (void)state;
+    fake_enter(NULL);
+    mm_put(mm);
+    TAILQ_REMOVE(all_tasks, task, link);
+    arena_free(task->process);
+    arena_free(task);
+    current = NULL;
+    assert_int_equal(memfile_used(), 0); /* each test gives all back */
+    assert_int_equal(arena_count(ARENA_VMA), 0);
+    assert_int_equal(arena_count(ARENA_OBJECT), 0);
+    assert_int_equal(arena_count(ARENA_MM), 0);
+    return 0;
+}
+
+static int64_t map(uint64_t address, uint64_t size, int prot, unsigned flags)
+{
+    return mm_map(current->mm, address, size, prot, RWX, flags, NULL, NULL, 0);
+}
+
+static char *touch(struct mm *mm, uint64_t address, int access)
+{
+    signo = code = 0;
+    return fake_touch(mm, address, access, &signo, &code);
+}
+
+static void put(struct mm *mm, uint64_t address, char byte)
+{
+    char *at = touch(mm, address, RW);
+
+    assert_non_null(at);
+    *at = byte;
+}
+
+static char get(struct mm *mm, uint64_t address)
+{
+    char *at = touch(mm, address, PROT_READ);
+
+    assert_non_null(at);
+    return *at;
+}
+
+static unsigned areas(struct mm *mm)
+{
+    struct vma_info info = {0};
+    unsigned n = 0;
+
+    while (mm_next_area(mm, info.end, &info))
+        n++;
+    return n;
+}
+
+static void test_map_touch_unmap(void **state)
+{
+    struct mm *mm = current->mm;
+
+    (void)state;
+    assert_int_equal(map(A, 10 * PAGE_SIZE, RW, MM_FIXED), A);
+    put(mm, A + 5, 'x');
+    assert_int_equal(get(mm, A + 5), 'x');
+    assert_int_equal(get(mm, A + 9 * PAGE_SIZE), 0);
+    assert_int_equal(mm_unmap(mm, A + PAGE_SIZE, PAGE_SIZE), 0);
+    assert_int_equal(areas(mm), 2);
+    assert_null(touch(mm, A + PAGE_SIZE, PROT_READ));
+    assert_int_equal(signo, SIGSEGV);
+    assert_int_equal(code, SEGV_MAPERR);
+    assert_int_equal(get(mm, A + 5), 'x');
+    assert_int_equal(mm_unmap(mm, A, 10 * PAGE_SIZE), 0);
+    assert_int_equal(fake_mappings(mm), 0);
+    assert_int_equal(memfile_used(), 0);
+}
+
+static void test_zero_again(void **state)
+{
+    struct mm *mm = current->mm;
+
+    (void)state;
+    map(A, PAGE_SIZE, RW, MM_FIXED);
+    put(mm, A, 's');
+    mm_unmap(mm, A, PAGE_SIZE);
+    map(A, 64 * PAGE_SIZE, RW, MM_FIXED);
+    for (unsigned i = 0; i < 64; i++)
+        assert_int_equal(get(mm, A + i * PAGE_SIZE), 0);
+}
+
+static void test_chunks_grow(void **state)
+{
+    struct mm *mm = current->mm;
+
+    (void)state;
+    map(A, 1024 * PAGE_SIZE, RW, MM_FIXED);
+    for (unsigned i = 0; i < 1024; i++)
+        put(mm, A + i * PAGE_SIZE, 1);
+    assert_true(fake_faults <= 20); /* 1024 / 64 and the first ones */
+    assert_int_equal(memfile_used(), 1024 * PAGE_SIZE);
+}
+
+static void test_protect(void **state)
+{
+    struct mm *mm = current->mm;
+
+    (void)state;
+    map(A, 4 * PAGE_SIZE, RW, MM_FIXED);
+    put(mm, A, 'a');
+    put(mm, A + 2 * PAGE_SIZE, 'b');
+    assert_int_equal(mm_protect(mm, A, PAGE_SIZE, PROT_READ), 0);
+    assert_int_equal(areas(mm), 2);
+    assert_int_equal(get(mm, A), 'a');
+    assert_null(touch(mm, A, RW));
+    assert_int_equal(code, SEGV_ACCERR);
+    put(mm, A + 2 * PAGE_SIZE, 'c');
+    assert_int_equal(mm_protect(mm, A, 4 * PAGE_SIZE, PROT_NONE), 0);
+    assert_int_equal(areas(mm), 1);
+    assert_null(touch(mm, A + 2 * PAGE_SIZE, PROT_READ));
+    assert_int_equal(mm_protect(mm, A, 4 * PAGE_SIZE, RW), 0);
+    assert_int_equal(get(mm, A), 'a');
+    assert_int_equal(get(mm, A + 2 * PAGE_SIZE), 'c');
+    assert_int_equal(mm_protect(mm, A + 2 * PAGE_SIZE, 4 * PAGE_SIZE, PROT_READ), -ENOMEM);
+    assert_null(touch(mm, A + 2 * PAGE_SIZE, RW)); /* what was before the hole has changed */
+    assert_int_equal(mm_protect(mm, A + 1, PAGE_SIZE, RW), -EINVAL);
+}
+
+static void test_no_execute(void **state)
+{
+    struct mm *mm = current->mm;
+
+    (void)state;
+    map(A, PAGE_SIZE, RW, MM_FIXED);
+    put(mm, A, 'a');
+    assert_null(touch(mm, A, PROT_EXEC));
+    assert_int_equal(signo, SIGSEGV);
+    assert_int_equal(code, SEGV_ACCERR);
+}
+
+static void test_max_prot(void **state)
+{
+    (void)state;
+    mm_map(current->mm, A, PAGE_SIZE, PROT_READ, PROT_READ, MM_FIXED, NULL, NULL, 0);
+    assert_int_equal(mm_protect(current->mm, A, PAGE_SIZE, RW), -EACCES);
+    assert_null(touch(current->mm, A, RW));
+    assert_non_null(touch(current->mm, A, PROT_READ));
+}
+
+static void test_places(void **state)
+{
+    struct mm *mm = current->mm;
+    int64_t first, second;
+
+    (void)state;
+    first = map(0, PAGE_SIZE, RW, 0);
+    assert_int_equal(first, PLATFORM_GUEST_MAX - PAGE_SIZE);
+    second = map(0, PAGE_SIZE, PROT_READ, 0);
+    assert_int_equal(second, first - (int64_t)PAGE_SIZE);
+    assert_int_equal(map(A + 17, PAGE_SIZE, RW, 0), A); /* a hint */
+    assert_int_equal(map(A, PAGE_SIZE, RW, 0), second - (int64_t)PAGE_SIZE);
+    assert_int_equal(map(A, PAGE_SIZE, RW, MM_FIXED | MM_NOREPLACE), -EEXIST);
+    assert_int_equal(map(A + 1, PAGE_SIZE, RW, MM_FIXED), -EINVAL);
+    assert_int_equal(map(0, 0, RW, 0), -EINVAL);
+    assert_int_equal(map(0, PLATFORM_GUEST_MAX, RW, 0), -ENOMEM);
+    assert_int_equal(map(PLATFORM_GUEST_MAX - PAGE_SIZE, 2 * PAGE_SIZE, RW, MM_FIXED), -ENOMEM);
+    assert_int_equal(map(0, PAGE_SIZE, RW, MM_FIXED), -EPERM);
+    mm->top = A;
+    assert_int_equal(map(0, A - PLATFORM_GUEST_MIN, RW, 0), PLATFORM_GUEST_MIN);
+    assert_int_equal(map(0, PAGE_SIZE, RW, 0), -ENOMEM);
+}
+
+static void test_fork(void **state)
+{
+    struct mm *mm = current->mm, *child;
+
+    (void)state;
+    map(A, 4 * PAGE_SIZE, RW, MM_FIXED);
+    put(mm, A, 'p');
+    assert_int_equal(mm_fork(mm, &child), 0);
+    assert_int_equal(fake_shown(mm, A), 0);
+    assert_int_equal(get(mm, A), 'p');
+    assert_int_equal(fake_shown(mm, A), PROT_READ); /* shared: not to be written */
+    put(mm, A, 'q');
+    fake_enter(child);
+    assert_int_equal(get(child, A), 'p');
+    put(child, A, 'c');
+    fake_enter(mm);
+    assert_int_equal(get(mm, A), 'q');
+    fake_enter(NULL);
+    mm_put(child);
+    fake_enter(mm);
+    assert_int_equal(mm_unmap(mm, A, 4 * PAGE_SIZE), 0);
+    map(A, PAGE_SIZE, RW, MM_FIXED);
+    put(mm, A, 'r');
+    mm_fork(mm, &child);
+    mm_put(child);
+    put(mm, A, 's'); /* alone again: not copied */
+    assert_true(memfile_used() <= 4 * PAGE_SIZE);
+}
+
+static void test_fork_kernel_writes(void **state)
+{
+    struct mm *mm = current->mm, *child;
+    char byte = 0;
+
+    (void)state;
+    map(A, PAGE_SIZE, RW, MM_FIXED);
+    put(mm, A, 'p');
+    mm_fork(mm, &child);
+    assert_int_equal(get(mm, A), 'p');
+    assert_int_equal(copy_out(mm, A, "k", 1), 0);
+    assert_int_equal(get(mm, A), 'k'); /* the host does not show the old page */
+    assert_int_equal(copy_in(child, &byte, A, 1), 0);
+    assert_int_equal(byte, 'p');
+    mm_put(child);
+}
+
+static void test_shared(void **state)
+{
+    struct object *object = object_new(4 * PAGE_SIZE);
+    struct mm *mm = current->mm, *child;
+
+    (void)state;
+    assert_int_equal(mm_map(mm, A, 8 * PAGE_SIZE, RW, RWX, MM_FIXED | MM_SHARED, NULL, object, 0),
+                     A);
+    put(mm, A, 'a');
+    assert_null(touch(mm, A + 4 * PAGE_SIZE, PROT_READ)); /* past its end */
+    assert_int_equal(signo, SIGBUS);
+    assert_int_equal(code, BUS_ADRERR);
+    mm_fork(mm, &child);
+    fake_enter(child);
+    put(child, A, 'b');
+    fake_enter(mm);
+    assert_int_equal(get(mm, A), 'b');
+    mm_put(child);
+    object_put(object);
+}
+
+static void test_truncate_hides(void **state)
+{
+    struct object *object = object_new(4 * PAGE_SIZE);
+    struct mm *mm = current->mm, *child;
+
+    (void)state;
+    mm_map(mm, A, 4 * PAGE_SIZE, RW, RWX, MM_FIXED | MM_SHARED, NULL, object, 0);
+    put(mm, A + 3 * PAGE_SIZE, 'z');
+    put(mm, A + 10, 'y');
+    mm_fork(mm, &child);
+    fake_enter(child);
+    put(child, A + 3 * PAGE_SIZE, 'w');
+    fake_enter(mm);
+    assert_int_equal(object_truncate(object, 8), 0);
+    assert_int_equal(fake_shown(mm, A + 3 * PAGE_SIZE), 0); /* its own: at once */
+    assert_null(touch(mm, A + 3 * PAGE_SIZE, PROT_READ));
+    assert_int_equal(signo, SIGBUS);
+    assert_int_equal(get(mm, A + 10), 0);
+    fake_enter(child);
+    assert_true(fake_shown(child, A + 3 * PAGE_SIZE));
+    mm_boundary(child); /* owed */
+    assert_int_equal(fake_shown(child, A + 3 * PAGE_SIZE), 0);
+    fake_enter(mm);
+    assert_int_equal(object_truncate(object, 4 * PAGE_SIZE), 0);
+    assert_int_equal(get(mm, A + 3 * PAGE_SIZE), 0);
+    mm_put(child);
+    object_put(object);
+}
+
+/* While another runs that still shows a page, the page is no one else's. */
+static void test_quarantine(void **state)
+{
+    struct object *object = object_new(PAGE_SIZE);
+    struct task other = {0};
+    struct mm *mm = current->mm, *child;
+
+    (void)state;
+    mm_map(mm, A, PAGE_SIZE, RW, RWX, MM_FIXED | MM_SHARED, NULL, object, 0);
+    put(mm, A, 'z');
+    mm_fork(mm, &child);
+    fake_enter(child);
+    put(child, A, 'w');
+    other = (struct task){.mm = child, .in_guest = true, .host_context = current->host_context};
+    current->host_context = NULL;
+    fake_enter(mm);
+    TAILQ_INSERT_TAIL(all_tasks, &other, link);
+    object_truncate(object, 0);
+    assert_int_equal(fake_interrupts, 1);
+    assert_int_equal(memfile_used(), PAGE_SIZE); /* still */
+    TAILQ_REMOVE(all_tasks, &other, link);
+    platform->release_context(current->host_context);
+    current->host_context = other.host_context;
+    current->mm = child;
+    mm_boundary(child);
+    assert_int_equal(fake_shown(child, A), 0);
+    assert_int_equal(memfile_used(), 0);
+    fake_enter(mm);
+    mm_put(child);
+    object_put(object);
+}
+
+static int file_of(const char *text, size_t size)
+{
+    int fd = memfd_create("image", MFD_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    return fd;
+}
+
+static void test_backed_private(void **state)
+{
+    struct object *object = object_new_backed(file_of("image", 3 * PAGE_SIZE), 3 * PAGE_SIZE);
+    struct mm *mm = current->mm;
+    char bytes[8];
+
+    (void)state;
+    mm_map(mm, A, 3 * PAGE_SIZE, RW, RWX, MM_FIXED, NULL, object, 0);
+    assert_int_equal(get(mm, A), 'i');
+    assert_int_equal(get(mm, A + 2 * PAGE_SIZE), 0);
+    assert_int_equal(fake_faults, 1); /* shown whole, from the file itself */
+    assert_int_equal(memfile_used(), 0);
+    put(mm, A, 'I');
+    assert_int_equal(get(mm, A), 'I');
+    assert_int_equal(get(mm, A + 1), 'm');
+    assert_int_equal(object_read(object, 0, bytes, 5), 5);
+    assert_memory_equal(bytes, "image", 5);
+    assert_int_equal(copy_in(mm, bytes, A, 5), 0);
+    assert_memory_equal(bytes, "Image", 5);
+    object_put(object);
+}
+
+static void test_backed_shared(void **state)
+{
+    struct object *object = object_new_backed(file_of("image", 3 * PAGE_SIZE), 3 * PAGE_SIZE);
+    struct mm *mm = current->mm, *child;
+    char bytes[8];
+
+    (void)state;
+    mm_map(mm, A, 3 * PAGE_SIZE, RW, RWX, MM_FIXED | MM_SHARED, NULL, object, 0);
+    mm_map(mm, 2 * A, 3 * PAGE_SIZE, PROT_READ, RWX, MM_FIXED, NULL, object, 0);
+    assert_int_equal(get(mm, A), 'i');
+    assert_int_equal(get(mm, 2 * A), 'i');
+    mm_fork(mm, &child);
+    fake_enter(child);
+    assert_int_equal(get(child, 2 * A), 'i');
+    fake_enter(mm);
+    put(mm, A, 'I');
+    assert_int_equal(get(mm, 2 * A), 'I'); /* not what the backing has */
+    fake_enter(child);
+    assert_int_equal(get(child, 2 * A), 'I');
+    fake_enter(mm);
+    assert_int_equal(object_write(object, 1, "MAGE", 4), 4);
+    assert_int_equal(get(mm, 2 * A + 1), 'M');
+    assert_int_equal(object_read(object, 0, bytes, 5), 5);
+    assert_memory_equal(bytes, "IMAGE", 5);
+    mm_put(child);
+    object_put(object);
+}
+
+static void test_backed_indirect(void **state)
+{
+    struct object *object = object_new_backed(file_of("image", 3 * PAGE_SIZE), 3 * PAGE_SIZE);
+    struct mm *mm = current->mm;
+
+    (void)state;
+    fake_refuse_file = EPERM; /* a host file system without execution */
+    mm_map(mm, A, 3 * PAGE_SIZE, PROT_READ | PROT_EXEC, RWX, MM_FIXED, NULL, object, 0);
+    assert_int_equal(get(mm, A + 1), 'm');
+    assert_int_equal(get(mm, A + 2 * PAGE_SIZE), 0);
+    fake_refuse_file = 0;
+    object_put(object);
+}
+
+static void test_stack(void **state)
+{
+    struct mm *mm = current->mm;
+    uint64_t top = A + (16ul << 20);
+
+    (void)state;
+    current->process->limits[RLIMIT_STACK].rlim_cur = 1ul << 20;
+    map(top - PAGE_SIZE, PAGE_SIZE, RW, MM_FIXED | MM_GROWSDOWN | MM_STACK);
+    put(mm, top - (512ul << 10), 's');
+    assert_null(touch(mm, top - (1ul << 20) - 1, RW));
+    assert_int_equal(signo, SIGSEGV);
+    assert_int_equal(copy_out(mm, top - (1ul << 20), "k", 1), 0);
+    current->process->limits[RLIMIT_STACK].rlim_cur = RLIM_INFINITY;
+    map(A + (8ul << 20), PAGE_SIZE, PROT_READ, MM_FIXED);
+    assert_null(touch(mm, A + (8ul << 20) + 2 * PAGE_SIZE, RW)); /* the guard gap */
+    assert_non_null(touch(mm, A + (8ul << 20) + PAGE_SIZE + (1ul << 20), RW));
+}
+
+static void test_no_memory(void **state)
+{
+    struct mm *mm = current->mm;
+    uint64_t at;
+
+    (void)state;
+    map(A, 2 * MEMORY, RW, MM_FIXED);
+    for (at = A; touch(mm, at, RW); at += PAGE_SIZE)
+        continue;
+    assert_int_equal(signo, SIGKILL);
+    assert_int_equal(at, A + MEMORY);
+    assert_int_equal(copy_out(mm, at, "k", 1), -EFAULT);
+    mm_unmap(mm, A, MEMORY / 2);
+    assert_non_null(touch(mm, at, RW));
+}
+
+static void test_no_host_mappings(void **state)
+{
+    struct mm *mm = current->mm;
+
+    (void)state;
+    map(A, 64 * PAGE_SIZE, RW, MM_FIXED);
+    map(2 * A, 64 * PAGE_SIZE, RW, MM_FIXED);
+    put(mm, A, 'x');
+    fake_change_error = -ENOMEM;
+    put(mm, 2 * A, 'y');
+    assert_int_equal(fake_shown(mm, A), 0); /* all were thrown away to make room */
+    assert_int_equal(get(mm, A), 'x');
+    assert_int_equal(get(mm, 2 * A), 'y');
+}
+
+static void test_too_many_areas(void **state)
+{
+    struct mm *mm = current->mm;
+    unsigned i;
+
+    (void)state;
+    for (i = 0; map(A + i * 2 * PAGE_SIZE, PAGE_SIZE, RW, MM_FIXED) > 0; i++)
+        continue;
+    assert_int_equal(i, 65530);
+    assert_int_equal(map(0, PAGE_SIZE, RW, 0), -ENOMEM);
+    assert_int_equal(mm_unmap(mm, A, PAGE_SIZE), 0);
+    assert_int_equal(map(A, PAGE_SIZE, RW, MM_FIXED), A);
+    mm_unmap(mm, A, 8 * PAGE_SIZE);
+    map(A, 3 * PAGE_SIZE, RW, MM_FIXED);
+    for (i = 0; i < 3; i++)
+        map(A + (4 + 2 * i) * PAGE_SIZE, PAGE_SIZE, RW, MM_FIXED);
+    assert_int_equal(mm_unmap(mm, A + PAGE_SIZE, PAGE_SIZE), -ENOMEM); /* it would be one more */
+}
+
+static void test_strings_words(void **state)
+{
+    struct mm *mm = current->mm;
+    char text[32];
+    uint32_t seen;
+
+    (void)state;
+    map(A, 2 * PAGE_SIZE, RW, MM_FIXED);
+    assert_int_equal(copy_out(mm, A + PAGE_SIZE - 3, "across", 7), 0);
+    assert_int_equal(copy_in_string(mm, text, A + PAGE_SIZE - 3, sizeof(text)), 6);
+    assert_string_equal(text, "across");
+    assert_int_equal(copy_in_string(mm, text, A + PAGE_SIZE - 3, 6), -ENAMETOOLONG);
+    copy_out(mm, A + 2 * PAGE_SIZE - 3, "end", 3);
+    assert_int_equal(copy_in_string(mm, text, A + 2 * PAGE_SIZE - 3, sizeof(text)), -EFAULT);
+    assert_int_equal(copy_in_some(mm, text, A + 2 * PAGE_SIZE - 3, 10), 3);
+    assert_int_equal(copy_in(mm, text, A + 2 * PAGE_SIZE - 3, 10), -EFAULT);
+    assert_int_equal(copy_in(mm, text, UINT64_MAX - 3, 10), -EFAULT);
+    assert_int_equal(copy_out(mm, PLATFORM_GUEST_MAX, text, 1), -EFAULT);
+    assert_int_equal(guest_word_cas(mm, A, 0, 7, &seen), 0);
+    assert_int_equal(seen, 0);
+    assert_int_equal(guest_word_cas(mm, A, 0, 8, &seen), 0);
+    assert_int_equal(seen, 7);
+    assert_int_equal(guest_word_load(mm, A, &seen), 0);
+    assert_int_equal(seen, 7);
+    assert_int_equal(guest_word_load(mm, A + 2, &seen), -EINVAL);
+    mm_protect(mm, A, PAGE_SIZE, PROT_READ);
+    assert_int_equal(guest_word_cas(mm, A, 7, 8, &seen), -EFAULT);
+    assert_int_equal(copy_out(mm, A, "x", 1), -EFAULT);
+}
+
+static void test_uio(void **state)
+{
+    struct mm *mm = current->mm;
+    struct iovec parts[3] = {{(void *)A, 3}, {(void *)(A + 100), 0}, {(void *)(A + 200), 5}};
+    struct uio uio;
+    char text[16];
+
+    (void)state;
+    map(A, PAGE_SIZE, RW, MM_FIXED);
+    copy_out(mm, A + 1024, parts, sizeof(parts));
+    assert_int_equal(uio_guest(&uio, mm, A + 1024, 3), 0);
+    assert_int_equal(uio.left, 8);
+    assert_int_equal(uio_to(&uio, "abcdefghij", 10), 8);
+    uio_free(&uio);
+    assert_int_equal(copy_in(mm, text, A + 200, 5), 0);
+    assert_memory_equal(text, "defgh", 5);
+    uio_one(&uio, parts, mm, A + 200, 5);
+    assert_int_equal(uio_from(&uio, text, 2), 2);
+    assert_int_equal(uio_from(&uio, text + 2, 10), 3);
+    assert_memory_equal(text, "defgh", 5);
+    uio_one(&uio, parts, mm, A + PAGE_SIZE - 2, 5);
+    assert_int_equal(uio_to(&uio, "xyz", 3), 2);
+    uio_one(&uio, parts, mm, A + PAGE_SIZE, 5);
+    assert_int_equal(uio_to(&uio, "xyz", 3), -EFAULT);
+    assert_int_equal(uio_guest(&uio, mm, A, 1025), -EINVAL);
+    parts[0].iov_len = SIZE_MAX;
+    copy_out(mm, A, parts, sizeof(parts));
+    assert_int_equal(uio_guest(&uio, mm, A, 1), -EINVAL);
+    assert_int_equal(uio_guest(&uio, mm, A + PAGE_SIZE, 1), -EFAULT);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(map_touch_unmap), TEST(zero_again),     TEST(chunks_grow),
+        TEST(protect),         TEST(no_execute),     TEST(max_prot),
+        TEST(places),          TEST(fork),           TEST(fork_kernel_writes),
+        TEST(shared),          TEST(truncate_hides), TEST(quarantine),
+        TEST(backed_private),  TEST(backed_shared),  TEST(backed_indirect),
+        TEST(stack),           TEST(no_memory),      TEST(no_host_mappings),
+        TEST(too_many_areas),  TEST(strings_words),  TEST(uio),
+    };
+
+    fake_sentry(MEMORY);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
