@@ -12,7 +12,7 @@
 
 #define NUMBERS 1024 /* above the highest number that Linux has */
 
-#define CALL(name_, status_, note_) SYSCALL(name_);
+#define CALL(name_, status_, note_) int64_t sys_##name_(const uint64_t a[6]);
 #define REFUSE(name_, error_, note_)
 #include "calls.h"
 #undef CALL

@@ -157,6 +157,9 @@ int signal_mask_for_call(uint64_t guest_mask, uint64_t size);
 /* ---- exec (task/exec.c, task/elf.c) ---- */
 
 struct path;
+/* A reference that also keeps writers away (ETXTBSY), as of struct mm's exe; and its end. */
+void exec_hold(struct file *file);
+void exec_close(struct file *file);
 /* Loads a program (ELF, #!) into a new mm for `task`. argv, envp: the kernel's strings. On success mm and registers are set.
    Used for the first process and by execve. */
 int exec_load(struct task *task, struct file *program, const char *name, char *const argv[],
@@ -165,7 +168,9 @@ int exec_load(struct task *task, struct file *program, const char *name, char *c
 /* ---- system calls: each room's rows are in <room>/calls.def, the table in syscall.c ---- */
 
 typedef int64_t (*syscall_function)(const uint64_t a[6]); /* of the task `current` */
-#define SYSCALL(name) int64_t sys_##name(const uint64_t a[6])
+#define SYSCALL(name)                                                                              \
+    int64_t sys_##name(const uint64_t a[6]);                                                       \
+    int64_t sys_##name(const uint64_t a[6])
 
 enum syscall_status { SYSCALL_FULL, SYSCALL_PARTIAL, SYSCALL_REFUSED, SYSCALL_UNKNOWN };
 struct syscall_row {
