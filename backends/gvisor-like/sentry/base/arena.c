@@ -150,11 +150,12 @@ static void give_back(struct cell *cell, size_t size)
 
 void arena_free(void *object)
 {
-    struct cell *cell = (struct cell *)object - 1;
     uintptr_t at = (uintptr_t)object;
+    struct cell *cell;
 
     if (!object)
         return;
+    cell = (struct cell *)object - 1;
     kernel_assert_locked();
     if (at < ARENA_BASE + sizeof(*head) || at >= ARENA_BASE + head->taken || at % 16 ||
         cell->magic != ALIVE || cell->kind >= ARENA_KINDS || cell->class >= N_SMALL + N_BIG)

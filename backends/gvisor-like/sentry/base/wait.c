@@ -29,7 +29,11 @@ void waiter_add(struct waiter *waiter, struct waitq *queue, uint32_t events)
     waiter->events = events;
     if (waiter->kind == WAITER_TASK)
         waiter->task = current;
-    TAILQ_INSERT_TAIL(&queue->waiters, waiter, link);
+    if (waiter->kind == WAITER_EPOLL &&
+        !waiter->exclusive) /* who came last hears it first, as in Linux */
+        TAILQ_INSERT_HEAD(&queue->waiters, waiter, link);
+    else
+        TAILQ_INSERT_TAIL(&queue->waiters, waiter, link);
 }
 
 void waiter_remove(struct waiter *waiter)
