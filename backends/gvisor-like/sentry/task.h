@@ -87,8 +87,11 @@ struct process {
     struct timer itimer_real;
     uint64_t itimer_real_interval;
     void *posix_timers, *sysv_undo;
-    uint32_t pidfd_refs; /* a dead process stays an object while somebody names it */
+    uint32_t
+        pidfd_refs; /* a dead process stays an object while somebody names it: process_get(), process_put() */
 };
+void process_get(struct process *process);
+void process_put(struct process *process);
 
 /* ---- tasks ---- */
 
@@ -153,6 +156,19 @@ bool signal_pending(const struct task *task); /* unblocked, to be delivered or t
 void task_kill_with(int signo);               /* current: SIGPIPE, SIGXFSZ to itself */
 /* Sets current's mask for the length of a call (ppoll, epoll_pwait): size must be 8; NULL pointer: nothing. */
 int signal_mask_for_call(uint64_t guest_mask, uint64_t size);
+/* The next pending signal in `mask` is taken off current's queues: its number, or 0. For signalfd. */
+int signal_take(sigbits mask, siginfo_t *ret_info);
+/* May current send this signal to the process? 0, -EPERM. */
+int signal_permitted(const struct process *process, int signo);
+
+/* ---- restart_syscall: a call gives -ERESTART_RESTARTBLOCK after it has set these; its arguments are its own ---- */
+
+enum restart_kind {
+    RESTART_NONE,
+    RESTART_NANOSLEEP, /* task/sleep.c */
+    RESTART_FUTEX,     /* task/futex.c */
+    RESTART_POLL,      /* ipc/poll.c: int64_t poll_restart(const uint64_t restart[6]) */
+};
 
 /* ---- exec (task/exec.c, task/elf.c) ---- */
 
