@@ -157,6 +157,7 @@ enum timer_kind { /* what runs, with the lock held, when it is time: timer_fire(
                   TIMER_ITIMER,  /* task/itimer.c: itimer_fire(owner) */
                   TIMER_POSIX,   /* task/posix_timer.c: posix_timer_fire(owner) */
                   TIMER_TIMERFD, /* ipc/timerfd.c: timerfd_fire(owner) */
+                  TIMER_CPU,     /* task/cputime.c: cputime_fire(owner) */
 };
 
 struct timer {

@@ -36,6 +36,13 @@ void cred_get(struct cred *cred);
 void cred_put(struct cred *cred);
 bool capable(int capability);                              /* current, effective */
 bool cred_in_group(const struct cred *cred, uint32_t gid); /* fsgid and groups */
+/* What execve of a file gives to current: set-id bits (unless nosuid, or no_new_privs), capabilities of root, ambient ones.
+   One reference, for cred_set(); secure: AT_SECURE. */
+int cred_for_exec(uint32_t mode, uint32_t uid, uint32_t gid, bool nosuid, struct cred **ret_cred,
+                  bool *ret_secure);
+void cred_set(struct cred *cred); /* current's; takes the reference */
+/* May current act on the task as ptrace would (/proc/PID/mem, fd, …)? */
+bool cred_may_look(const struct task *task);
 
 /* ---- signals (task/signal.c, task/sigframe.c) ---- */
 
@@ -78,7 +85,8 @@ struct process {
     struct waitq signal_waitq;    /* signalfd; POLLIN */
     struct waitq exit_waitq;      /* pidfds; POLLIN */
     int exit_signal, exit_status; /* status as wait4 gives it */
-    int stop_signal, group_stop, stop_reported, continue_reported;
+    int stop_signal, group_stop, stop_reported;
+    bool continued;                  /* and its parent has not been told by wait */
     bool group_exit, execed, reaper; /* reaper: PR_SET_CHILD_SUBREAPER */
     struct tty *tty;                 /* controlling terminal; ipc/tty.c */
     struct rlimit limits[RLIM_NLIMITS];
@@ -87,11 +95,23 @@ struct process {
     struct timer itimer_real;
     uint64_t itimer_real_interval;
     void *posix_timers, *sysv_undo;
-    uint32_t
-        pidfd_refs; /* a dead process stays an object while somebody names it: process_get(), process_put() */
+    /* A dead process stays an object while somebody names it: process_get(), process_put(). */
+    uint32_t pidfd_refs;
+    uint32_t n_stopped;     /* of its tasks, by group_stop */
+    bool forced;            /* init dies of a fault of its own */
+    struct task *exec_task; /* it is in execve and waits until it is alone */
+    struct timer cpu_timer; /* ITIMER_VIRTUAL, ITIMER_PROF, RLIMIT_CPU: task/cputime.c */
+    uint64_t itimer_virtual, itimer_virtual_interval, itimer_prof, itimer_prof_interval;
+    uint64_t dead_user_ns, dead_system_ns; /* of tasks that have exited */
+    uint64_t children_user_ns, children_system_ns, cpu_warned;
+    int32_t next_timer_id;
+    uint32_t personality;
 };
 void process_get(struct process *process);
 void process_put(struct process *process);
+/* Processor time in ns, of all its tasks that were and are; of one. */
+void process_cpu(const struct process *process, uint64_t *ret_user, uint64_t *ret_system);
+void task_cpu(const struct task *task, uint64_t *ret_user, uint64_t *ret_system);
 
 /* ---- tasks ---- */
 
@@ -108,8 +128,8 @@ struct task {
     struct user_regs_struct regs;          /* while it does not run */
     struct platform_context *host_context; /* made again, never copied */
     uint32_t host_thread;
-    uint32_t wake_word; /* futex of task_sleep */
-    sigbits blocked, saved_blocked;
+    uint32_t wake_word;                      /* futex of task_sleep */
+    sigbits blocked, saved_blocked, sigwait; /* sigwait: of rt_sigtimedwait, while it waits */
     bool restore_blocked; /* rt_sigsuspend, ppoll …: saved_blocked comes back after the handler */
     struct sigpending pending;
     uint64_t altstack, altstack_size;
@@ -121,12 +141,21 @@ struct task {
     int64_t
         restart_kind; /* ERESTART_RESTARTBLOCK: which call, what is left of it (task/restart.c) */
     uint64_t restart[6];
-    struct waitq *vfork_done; /* CLONE_VFORK: the parent waits here */
     uint64_t cpu_user_ns, cpu_system_ns;
     int32_t nice, policy, priority;
     uint64_t affinity[16];
     int exit_code, parent_death_signal;
     uint64_t syscalls, last_syscall;
+    struct task *id_next;      /* task_by_tid() */
+    struct task *vfork_parent; /* that waits at the boundary until this one has left its mm */
+    bool vfork_waiting;        /* this one waits so */
+    bool stopped;              /* by group_stop, at the boundary */
+    bool parked;               /* held by tasks_stop() */
+    bool in_call;              /* regs are those of a system call that is to be restarted, or not */
+    uint64_t start_time;       /* CLOCK_MONOTONIC */
+    uint64_t in_guest_since;   /* CLOCK_MONOTONIC_COARSE */
+    uint64_t fault_trap, fault_error, fault_address; /* for the next signal frame */
+    uint64_t minor_faults, switches, timer_slack;
 };
 
 TAILQ_HEAD(task_list, task);
@@ -145,6 +174,11 @@ uint64_t task_count(void), task_refused(void);
 /* All tasks but the caller to the boundary and held there, and on again: pause, snapshot. From the control thread. */
 void tasks_stop(void), tasks_go_on(void);
 void tasks_kill_all(void); /* the cell ends */
+/* Waits, without the kernel lock, until the first process is dead and no task is left: its status as wait4 gives it. */
+int tasks_wait_end(void);
+bool tasks_ended(int *ret_status); /* the same, asked; with the lock */
+/* Sends the task to the boundary, from wherever it is: something is owed there. */
+void task_kick(struct task *task);
 
 /* info->si_signo is sent; -EAGAIN when the queue is full (real-time signals by sigqueue). From kernel code of any task. */
 int signal_process(struct process *process, const siginfo_t *info);
@@ -180,6 +214,21 @@ void exec_close(struct file *file);
    Used for the first process and by execve. */
 int exec_load(struct task *task, struct file *program, const char *name, char *const argv[],
               char *const envp[]);
+
+/* task/alone.c. execve calls task_exec_begin() when nothing but it can fail: the other tasks of the process are dead after
+   it, and current is the leader. -EAGAIN: another one was first, or the process dies. Then, with current->mm the new one,
+   task_exec_end(): `old_mm` is left and its reference put, with all that execve resets: signal handlers, timers,
+   descriptors to be closed, the name; the platform's context is the new mm's. mm->tasks is counted here. */
+int task_exec_begin(void);
+void task_exec_end(struct mm *old_mm, const char *name);
+
+/* ---- the system's names (task/system.c, task/sched.c) ---- */
+
+const char *hostname(void);
+void hostname_set(const char *name, size_t length);
+const char *kernel_release(void);
+const char *kernel_version(void);
+unsigned sched_cpus(void); /* processors that the guest sees */
 
 /* ---- system calls: each room's rows are in <room>/calls.def, the table in syscall.c ---- */
 

@@ -43,6 +43,11 @@ void posix_timer_fire(void *owner)
     (void)owner;
 }
 
+void cputime_fire(void *owner)
+{
+    (void)owner;
+}
+
 void timerfd_fire(void *owner)
 {
     task_wake(owner);

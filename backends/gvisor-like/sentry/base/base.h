@@ -12,5 +12,6 @@ int events_begin(void); /* starts its thread; -errno */
 void itimer_fire(void *owner);      /* task/itimer.c */
 void posix_timer_fire(void *owner); /* task/posix_timer.c */
 void timerfd_fire(void *owner);     /* ipc/timerfd.c */
+void cputime_fire(void *owner);     /* task/cputime.c */
 
 #endif

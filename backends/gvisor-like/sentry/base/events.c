@@ -119,6 +119,9 @@ static void timer_fire(struct timer *timer)
     case TIMER_TIMERFD:
         timerfd_fire(timer->owner);
         break;
+    case TIMER_CPU:
+        cputime_fire(timer->owner);
+        break;
     }
 }
 
