@@ -6,9 +6,8 @@
  * What the workload asked for and did not get is counted: refused rows and numbers without one.
  * Threads: the kernel lock.
  */
-#include <sys/syscall.h>
-
 #include "syscall.h"
+#include "task/numbers.h"
 
 #define NUMBERS 1024 /* above the highest number that Linux has */
 
