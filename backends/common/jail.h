@@ -29,9 +29,11 @@ struct jail {
     const char
         *at;     /* an existing directory that nothing else uses; the root is put together there */
     uint32_t id; /* uid and gid */
-    const struct cgroup *cgroup;  /* may be NULL */
-    int kvm;                      /* with /dev/kvm */
-    int proc;                     /* with /proc, of its own processes only */
+    const struct cgroup *cgroup; /* may be NULL */
+    int kvm;                     /* with /dev/kvm */
+    int unplaced; /* namespaces, group and descriptors only: the program, a path of the host's, leaves root and rights behind by itself */
+    int many_fds; /* as many descriptors as the host lets a process have, instead of 1024 */
+    int proc;     /* with /proc, of its own processes only */
     int borrow_fds[JAIL_FDS_MAX]; /* become 0, 1, 2 …; -1 = /dev/null */
     int n_fds;
     struct jail_bind binds[JAIL_BINDS_MAX];

@@ -118,7 +118,7 @@ static void mounts_open(struct jail_child *c)
         int fd = (int)syscall(SYS_open_tree, at, "",
                               OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
         if (fd < 0 || syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &a, sizeof(a)) < 0)
-            die(c, -errno, "%s: cannot be shown to QEMU: %s", b->source, strerror(errno));
+            die(c, -errno, "%s: cannot be shown to the program: %s", b->source, strerror(errno));
         close(at);
         c->mounts[i] = fd;
     }
@@ -191,15 +191,21 @@ static void proc_show(const struct jail_child *c, int root)
     close(fd);
 }
 
-static void root_make(struct jail_child *c)
+static void mounts_private(const struct jail_child *c)
 {
-    static const char *const dirs[] = {"usr", "etc", "dev", "cella", "tmp"};
-    struct mount_attr private = {.propagation = MS_PRIVATE_}, ro = {.attr_set = MOUNT_ATTR_RDONLY};
-    int host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), at, mount, root;
-    size_t i;
+    struct mount_attr private = {.propagation = MS_PRIVATE_};
 
     if (syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &private, sizeof(private)) < 0)
         die(c, -errno, "mount propagation: %s", strerror(errno));
+}
+
+static void root_make(struct jail_child *c)
+{
+    static const char *const dirs[] = {"usr", "etc", "dev", "cella", "tmp"};
+    struct mount_attr ro = {.attr_set = MOUNT_ATTR_RDONLY};
+    int host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), at, mount, root;
+    size_t i;
+
     mounts_open(c);
     mount = fs_new(c, "tmpfs", "mode", "0755", MOUNT_ATTR_NOSUID);
     at = open(c->jail->at, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -306,17 +312,20 @@ void jail_child(struct jail_child *c)
     null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
         die(c, -errno, "/dev/null: %s", strerror(errno));
-    root_make(c);
+    mounts_private(c);
+    if (!j->unplaced)
+        root_make(c);
     umask(077);
-    (void)!sethostname("qemu", 4);
+    (void)!sethostname("jail", 4);
     syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL, 0, 0, 0);
     reset_signals();
     limit(c, RLIMIT_CORE, 0);
-    limit(c, RLIMIT_NOFILE, NOFILE);
+    limit(c, RLIMIT_NOFILE, j->many_fds ? RLIM_INFINITY : NOFILE);
     limit(c, RLIMIT_RTPRIO, 0);
     limit(c, RLIMIT_MEMLOCK, 8u << 20);
     arrange_fds(c, null);
-    drop(c);
+    if (!j->unplaced)
+        drop(c);
     die_with_host(c);
     execve(j->program, j->argv, j->envp);
     die(c, -errno, "%s: cannot execute it: %s", j->program, strerror(errno));
