@@ -359,7 +359,7 @@ static void slot_undo(struct warden *w)
 
 static uint32_t link_kind(const struct warden *w)
 {
-    if (!strcmp(w->policy.name, "none"))
+    if (!strcmp(w->policy.name, "none") || w->probe.probe.net_need == CELLA_NET_NONE)
         return CELLA_LINK_NONE;
     return w->probe.probe.net_need == CELLA_NET_TAP ? CELLA_LINK_TAP : CELLA_LINK_NETNS;
 }

@@ -94,6 +94,13 @@ static int text_requested(const struct warden *w, struct policy_text *ret, struc
     return text_of_name(w->config, w->req.policy ? w->req.policy : w->class->policy, ret, err);
 }
 
+int policy_closed(const struct warden *w)
+{
+    const char *name = w->req.policy ? w->req.policy : w->class->policy;
+
+    return !w->req.policy_file && (!strcmp(name, "none") || !strcmp(name, "deny"));
+}
+
 int policy_find(struct warden *w, struct cella_error *err)
 {
     return text_requested(w, &w->policy, err);
@@ -215,8 +222,8 @@ static int device_agrees(const struct warden *w, const struct policy_text *to,
                       "policy \"none\": this cell has a network device, which cannot be taken away "
                       "while it runs; \"deny\" allows nothing either")
                : fail(err, -EOPNOTSUPP,
-                      "policy %s: this cell was made with policy \"none\" and has no network "
-                      "device; make a new cell with it",
+                      "policy %s: this cell has no network device (policy \"none\", or a backend "
+                      "without one); make a new cell with it",
                       to->name);
 }
 

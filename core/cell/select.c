@@ -50,6 +50,10 @@ static void candidate_probe(struct selection *s, struct candidate *c)
     else if (c->probe.probe.strength < class->floor)
         snprintf(c->reason, sizeof(c->reason), "strength here is %s, the class's floor is %s",
                  strength_name(c->probe.probe.strength), strength_name(class->floor));
+    else if (c->probe.probe.net_need == CELLA_NET_NONE && !policy_closed(s->w))
+        snprintf(c->reason, sizeof(c->reason),
+                 "its cells have no network device; only the policies \"none\" and \"deny\" can be "
+                 "kept there");
     /* where there is a choice, what cannot show the image is none; alone it says so itself, later */
     else if (s->n > 1 && image_possible(s->w->config->state_dir, request_image(s->w),
                                         c->probe.probe.root_need, err) < 0)

@@ -207,6 +207,8 @@ int reach_stale(const struct warden *w, const json_t *summary);
 
 /* policy.c */
 int policy_find(struct warden *w, struct cella_error *err);
+/* Is what is asked for "none" or "deny": nothing at all? */
+int policy_closed(const struct warden *w);
 /* Under the ceiling of the cell's class. */
 struct cella_policy policy_struct(const struct warden *w, const struct policy_text *p,
                                   uint64_t generation);

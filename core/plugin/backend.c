@@ -61,7 +61,8 @@ static int probe_check(const struct call *c, const struct probe_sink *s, struct 
         return call_broken(c, err, "it changed the header or a reserved member of the result");
     if (!strength_known(o->strength))
         return call_broken(c, err, "it claims an unknown strength (%u)", o->strength);
-    if (o->net_need != CELLA_NET_NETNS && o->net_need != CELLA_NET_TAP)
+    if (o->net_need != CELLA_NET_NETNS && o->net_need != CELLA_NET_TAP &&
+        o->net_need != CELLA_NET_NONE)
         return call_broken(c, err, "it needs an unknown kind of network (%u)", o->net_need);
     if (o->root_need != CELLA_ROOT_DIR && o->root_need != CELLA_ROOT_IMAGE)
         return call_broken(c, err, "it needs an unknown kind of root (%u)", o->root_need);

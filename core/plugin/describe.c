@@ -142,7 +142,9 @@ static void probe_add(json_t *root, struct plugin *p, const struct cella_host *h
     if (r == 0 && p->kind == CELLA_KIND_BACKEND) {
         json_object_set_new(probe, "strength", text(strength_text(res.probe.strength)));
         json_object_set_new(probe, "network",
-                            text(res.probe.net_need == CELLA_NET_TAP ? "tap" : "netns"));
+                            text(res.probe.net_need == CELLA_NET_TAP    ? "tap"
+                                 : res.probe.net_need == CELLA_NET_NONE ? "none"
+                                                                        : "netns"));
         json_object_set_new(probe, "root",
                             text(res.probe.root_need == CELLA_ROOT_IMAGE ? "image" : "dir"));
     }

@@ -52,7 +52,9 @@ enum cella_strength {
 enum cella_net_need {
     /* wants spec.borrow_netns_fd: the cell's network namespace, link inside */
     CELLA_NET_NETNS = 1000,
-    CELLA_NET_TAP = 2000 /* wants spec.own_tap_fd */
+    CELLA_NET_TAP = 2000, /* wants spec.own_tap_fd */
+    /* has no network device: the host gives it only cells that nothing is allowed (policies "none" and "deny") */
+    CELLA_NET_NONE = 3000
 };
 
 enum cella_root_need {
