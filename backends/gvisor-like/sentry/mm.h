@@ -37,6 +37,8 @@ struct pagemap {
 /* limit: bytes of guest memory, the cell's limit; `host_fd` is the memory file's descriptor. */
 int memfile_init(uint64_t limit, int *ret_host_fd);
 uint64_t memfile_used(void), memfile_limit(void), memfile_peak(void);
+/* Below what is used: nothing more is given until it fits. -EINVAL: more than the memory file can hold. */
+int memfile_set_limit(uint64_t bytes);
 struct page *page_alloc(
     void); /* zeroed, one reference; NULL when the limit is reached and nothing can be evicted */
 void page_get(struct page *page);

@@ -108,6 +108,16 @@ uint64_t memfile_limit(void)
     return memory->limit << PAGE_SHIFT;
 }
 
+int memfile_set_limit(uint64_t bytes)
+{
+    uint64_t pages = bytes >> PAGE_SHIFT;
+
+    if (pages == 0 || pages > (uint64_t)memory->n_blocks * BLOCK)
+        return -EINVAL;
+    memory->limit = pages;
+    return 0;
+}
+
 uint64_t memfile_peak(void)
 {
     return memory->peak << PAGE_SHIFT;
@@ -218,7 +228,7 @@ static int64_t search(bool whole)
 
 unsigned page_alloc_run(unsigned n, const struct page *after, struct page **ret_pages)
 {
-    uint64_t left = memory->limit - memory->used;
+    uint64_t left = memory->limit > memory->used ? memory->limit - memory->used : 0;
     unsigned taken = 0;
     int64_t word;
 
