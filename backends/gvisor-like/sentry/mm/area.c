@@ -14,6 +14,8 @@
 #include "../fs.h"
 #include "space.h"
 
+#define GROWTH (64ul << 10)
+
 uint32_t area_index(struct space *space, uint64_t address)
 {
     uint32_t low = 0, high = space->n;
@@ -216,11 +218,17 @@ uint64_t area_place(struct mm *mm, uint64_t size)
     }
 }
 
+static bool may_grow(struct mm *mm, const struct vma *vma, uint64_t start, uint64_t floor)
+{
+    return start >= floor && !mm_exceeds(mm, RLIMIT_STACK, vma->end - start) &&
+           !mm_exceeds(mm, RLIMIT_AS, mm->bytes_mapped + (vma->start - start));
+}
+
 struct vma *area_reach(struct mm *mm, uint64_t address)
 {
     struct space *space = space_of(mm);
     uint32_t index = area_index(space, address);
-    uint64_t start = address & PAGE_MASK, floor;
+    uint64_t start, floor;
     struct vma *vma;
 
     if (index == space->n)
@@ -233,8 +241,10 @@ struct vma *area_reach(struct mm *mm, uint64_t address)
     floor = index ? space->areas[index - 1]->end : PLATFORM_GUEST_MIN;
     if (index && space->areas[index - 1]->prot != PROT_NONE)
         floor += GUARD_GAP;
-    if (start < floor || mm_exceeds(mm, RLIMIT_STACK, vma->end - start) ||
-        mm_exceeds(mm, RLIMIT_AS, mm->bytes_mapped + (vma->start - start)))
+    start = address & ~(GROWTH - 1); /* more than is needed, where it may: the next fault is near */
+    if (!may_grow(mm, vma, start, floor))
+        start = address & PAGE_MASK;
+    if (!may_grow(mm, vma, start, floor))
         return NULL;
     mm->bytes_mapped += vma->start - start;
     vma->start = start; /* anonymous: no offset to move */

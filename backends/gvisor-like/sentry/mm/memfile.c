@@ -266,6 +266,7 @@ void page_get(struct page *page)
     page->refs++;
 }
 
+/* @seccomp sentry: fallocate(1=FALLOC_FL_PUNCH_HOLE|FALLOC_FL_KEEP_SIZE) */
 /* Gives the dirty pages that follow each other from bit `at` on back to the host; where they end. */
 static uint32_t give_back_run(struct block *block, uint32_t number, uint32_t at)
 {

@@ -62,7 +62,7 @@ void object_put(struct object *object)
     arena_free(object);
 }
 
-/* Whole, or -EIO. */
+/* Whole, or -EIO. @seccomp sentry: pread64 close */
 static int load(const struct object *object, uint64_t offset, void *to, size_t size)
 {
     size_t done = 0;

@@ -15,7 +15,7 @@
 #include "../task.h"
 #include "space.h"
 
-enum direction { FROM_GUEST, TO_GUEST, ZERO_GUEST };
+enum direction { FROM_GUEST, TO_GUEST };
 
 /* Bytes of one page; 0 or -errno. */
 static int copy_page(struct mm *mm, uint64_t address, void *buffer, size_t size,
@@ -36,10 +36,8 @@ static int copy_page(struct mm *mm, uint64_t address, void *buffer, size_t size,
 
         if (direction == FROM_GUEST)
             memcpy(buffer, bytes, size);
-        else if (direction == TO_GUEST)
-            memcpy(bytes, buffer, size);
         else
-            memset(bytes, 0, size);
+            memcpy(bytes, buffer, size);
         return 0;
     }
     memset(buffer, 0, size); /* read: nothing there, or the backing */
@@ -69,7 +67,7 @@ static size_t copy(struct mm *mm, uint64_t address, void *buffer, size_t size,
 
         if (n > size - done)
             n = size - done;
-        *ret_error = copy_page(mm, at, buffer ? (char *)buffer + done : NULL, n, direction);
+        *ret_error = copy_page(mm, at, (char *)buffer + done, n, direction);
         if (*ret_error)
             break;
         done += n;
@@ -109,9 +107,18 @@ int64_t copy_out_some(struct mm *mm, uint64_t to, const void *from, size_t size)
 
 int zero_out(struct mm *mm, uint64_t to, size_t size)
 {
-    int error;
+    static const char zeros[PAGE_SIZE];
 
-    return copy(mm, to, NULL, size, ZERO_GUEST, &error) == size ? 0 : -EFAULT;
+    while (size) {
+        size_t n = size < PAGE_SIZE ? size : PAGE_SIZE;
+        int error = copy_out(mm, to, zeros, n);
+
+        if (error)
+            return error;
+        to += n;
+        size -= n;
+    }
+    return 0;
 }
 
 int64_t copy_in_string(struct mm *mm, char *to, uint64_t from, size_t size)
