@@ -27,6 +27,7 @@ struct mount;
 struct file;
 struct dir_context;
 struct setattr;
+struct memfs;
 
 /* ---- what an open file does ---- */
 
@@ -63,11 +64,12 @@ struct file {
     struct inode *inode;   /* reference; NULL: none */
     struct dentry *dentry; /* reference; NULL: anonymous */
     struct mount *mount;
-    struct cred *cred; /* of the opener */
-    void *data;        /* of its kind */
-    void *epoll_items; /* ipc/epoll.c: to be told when it is closed */
-    int32_t owner;     /* F_SETOWN */
-    uint32_t seals, readahead;
+    struct cred *cred;   /* of the opener */
+    void *data;          /* of its kind */
+    void *epoll_items;   /* ipc/epoll.c: to be told when it is closed */
+    int32_t owner;       /* F_SETOWN */
+    uint32_t io_signal;  /* F_SETSIG */
+    bool counted_writer; /* in inode->n_writers */
 };
 #define FMODE_READ 1u
 #define FMODE_WRITE 2u
@@ -144,11 +146,15 @@ struct inode {
     void *data;            /* of its kind: pipe of a FIFO, text of a link, socket bound here … */
     uint32_t gofer,
         n_writers; /* handle in the gofer, 0: none; open for writing (ETXTBSY, leases) */
-    uint32_t n_exec, dir_complete;  /* a directory whose every name is in memory */
-    void *xattrs, *locks, *watches; /* fs/xattr.c, fs/lock.c, fs/inotify.c */
-    TAILQ_HEAD(, dentry) children;  /* of a directory's one dentry, for memfs */
+    uint32_t n_exec, dir_complete;            /* a directory whose every name is in memory */
+    void *xattrs, *locks, *watches;           /* fs/xattr.c, fs/lock.c, fs/inotify.c */
+    TAILQ_HEAD(dentry_list, dentry) children; /* of a directory's one dentry, for memfs */
     uint32_t n_children, flags;
     struct waitq waitq;
+    struct memfs *super;       /* of INODE_MEMFS: the file system it is of */
+    uint32_t seals, reserved2; /* F_SEAL_*, of a memfd */
+    uint64_t cookies;          /* a directory's: the last position that was given */
+    TAILQ_ENTRY(inode) image;  /* memfs: those of one bucket by number */
 };
 
 struct dentry {
@@ -162,6 +168,11 @@ struct dentry {
     struct dentry *hash_next;
     uint64_t cookie; /* position in its directory: d_off */
     bool on_unused, deleted;
+    /* memfs. pinned: holds itself, for the guest made it what it is. in_image: the image has this name (then, without an
+       inode, pinned: it was removed). unresolved: the image has it; type and number are known, the inode was not asked for. */
+    bool pinned, in_image, unresolved;
+    uint8_t type; /* DT_* of an unresolved one */
+    uint64_t number;
     char *name;
 };
 
@@ -198,12 +209,15 @@ struct inode_ops {
     int (*rename)(struct dentry *from_dir, struct dentry *from, struct dentry *to_dir,
                   struct dentry *to, unsigned flags);
     int64_t (*readlink)(struct inode *inode, char *buffer, size_t size); /* no NUL */
-    int (*follow)(struct inode *inode, struct path *ret_path); /* magic links of proc; or NULL */
+    /* Magic links of proc: where it leads, references; -ENOSYS: an ordinary link, see readlink. */
+    int (*follow)(struct inode *inode, struct path *ret_path);
     int (*setattr)(struct inode *inode, const struct setattr *change);
     int (*getattr)(struct inode *inode, struct stat *ret); /* NULL: the members are right */
     /* Makes `file` (its kind is set by the file type before) what an open of this inode is. */
     int (*open)(struct inode *inode, struct file *file);
     void (*release)(struct inode *inode);
+    /* Entries of an open directory from file->position on, without "." and ".." (positions 0 and 1), by dir_emit(). */
+    int (*iterate)(struct file *file, struct dir_context *context);
 };
 extern const struct inode_ops *const inode_ops[INODE_KINDS];
 
@@ -258,7 +272,7 @@ void fsctx_put(struct fsctx *ctx);
 
 struct dir_context {
     struct uio *to;
-    bool full, old; /* old: getdents */
+    bool full, old, fault; /* old: getdents */
     unsigned entries;
 };
 /* false: no room, stop. */
@@ -296,6 +310,8 @@ struct fs_mount { /* what the class asks for beside these */
 };
 int fs_setup(uint32_t gofer_root, const struct gofer_attr *attr, bool readonly_root,
              uint64_t disk_limit, const struct fs_mount *mounts, unsigned n_mounts);
+/* The agent: a regular file, mode 0755, without a name; its content is a descriptor's, which it owns. */
+int fs_program(int host_fd, uint64_t size, struct file **ret_file);
 uint64_t fs_disk_used(void);         /* bytes of what the guest wrote to the root */
 struct file *file_host(int host_fd); /* FILE_HOST; owns it */
 

@@ -48,6 +48,10 @@ void *page_bytes(
 
 /* ---- objects (mm/object.c) ---- */
 
+struct object_account {   /* what written pages count against: a tmpfs, the cell's disk */
+    uint64_t limit, used; /* bytes; limit 0: none */
+};
+
 struct object {
     uint32_t refs;
     uint32_t indirect; /* the host does not map the backing into a stub: its pages are loaded */
@@ -58,6 +62,9 @@ struct object {
     uint64_t resident;          /* pages in memory */
     struct pagemap pages;       /* what is not as the backing has it, or has none */
     TAILQ_HEAD(, vma) mappings; /* areas that show it */
+    struct object_account
+        *account;     /* or NULL; set before anything is written. Past its limit: -ENOSPC */
+    uint64_t charged; /* bytes of it that count there */
 };
 
 struct object *object_new(uint64_t size); /* zeros */

@@ -47,6 +47,31 @@ void object_get(struct object *object)
     object->refs++;
 }
 
+/* A page that is to be written counts against the account. */
+static int charge(struct object *object)
+{
+    struct object_account *account = object->account;
+
+    if (!account)
+        return 0;
+    if (account->limit && account->used + PAGE_SIZE > account->limit)
+        return -ENOSPC;
+    account->used += PAGE_SIZE;
+    object->charged += PAGE_SIZE;
+    return 0;
+}
+
+/* Pages are gone: what is charged is at most what is there. */
+static void give_back(struct object *object)
+{
+    uint64_t left = object->pages.count * PAGE_SIZE;
+
+    if (object->charged <= left)
+        return;
+    object->account->used -= object->charged - left;
+    object->charged = left;
+}
+
 void object_put(struct object *object)
 {
     kernel_assert_locked();
@@ -57,6 +82,7 @@ void object_put(struct object *object)
     if (--object->refs > 0)
         return;
     pagemap_clear(&object->pages);
+    give_back(object);
     if (object->host_fd >= 0)
         close(object->host_fd);
     arena_free(object);
@@ -98,8 +124,9 @@ int object_peek(const struct object *object, uint64_t index, struct page **ret_p
     return index << PAGE_SHIFT < object->backed ? OBJECT_BACKED : OBJECT_HOLE;
 }
 
-/* A page that was not in memory; fill: with what the backing has there. */
-static int make_page(struct object *object, uint64_t index, bool fill, struct page **ret_page)
+/* A page that was not in memory; fill: with what the backing has there. write: it is no copy of that for long. */
+static int make_page(struct object *object, uint64_t index, bool fill, bool write,
+                     struct page **ret_page)
 {
     struct page *before = index ? pagemap_get(&object->pages, index - 1) : NULL, *page;
     uint64_t offset = index << PAGE_SHIFT;
@@ -107,12 +134,15 @@ static int make_page(struct object *object, uint64_t index, bool fill, struct pa
 
     if (!page_alloc_run(1, before, &page))
         return -ENOMEM;
-    if (fill && offset < object->backed)
+    if (write)
+        error = charge(object);
+    if (!error && fill && offset < object->backed)
         error = load(object, offset, page_bytes(page), least(PAGE_SIZE, object->backed - offset));
     if (!error)
         error = pagemap_set(&object->pages, index, page);
     if (error) {
         page_put(page);
+        give_back(object);
         return error;
     }
     object->resident = object->pages.count;
@@ -127,7 +157,7 @@ static int writable_page(struct object *object, uint64_t index, bool fill, struc
     struct page *page = pagemap_get(&object->pages, index);
 
     if (!page)
-        return make_page(object, index, fill, ret_page);
+        return make_page(object, index, fill, true, ret_page);
     *ret_page = page;
     return 0;
 }
@@ -143,7 +173,7 @@ int object_page(struct object *object, uint64_t index, bool write, struct page *
         return 0;
     }
     if (!page) {
-        error = make_page(object, index, true, &page);
+        error = make_page(object, index, true, write, &page);
         if (error)
             return error;
     }
@@ -257,6 +287,7 @@ static void drop(struct object *object, uint64_t first, uint64_t end)
         page_quarantine(page);
     }
     object->resident = object->pages.count;
+    give_back(object);
 }
 
 int object_truncate(struct object *object, uint64_t size)

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * copy - bytes from file to file within the kernel: sendfile, copy_file_range.
+ *
+ * By way of a buffer of the kernel's. What was read and could not be written is not lost: the position of the source is
+ * moved by what was written.
+ * Threads: the kernel lock; a full pipe or socket may let it go, so the buffer is the call's own.
+ */
+#include "vfs.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK (1u << 16)
+#define COPY_MAX 0x7ffff000u
+
+/* 0 the end; what was written of one chunk. */
+static int64_t copy_chunk(struct file *in, int64_t *in_at, struct file *out, int64_t *out_at,
+                          char *buffer, size_t size)
+{
+    int64_t at = in_at ? *in_at : in->position, got, put;
+    struct iovec part;
+    struct uio uio;
+
+    uio_one(&uio, &part, NULL, (uintptr_t)buffer, size);
+    got = file_read(in, &uio, &at);
+    if (got <= 0)
+        return got;
+    uio_one(&uio, &part, NULL, (uintptr_t)buffer, (size_t)got);
+    put = file_write(out, &uio, out_at);
+    if (put > 0) {
+        if (in_at)
+            *in_at += put;
+        else
+            in->position += put;
+    }
+    return put;
+}
+
+static int64_t copy_bytes(struct file *in, int64_t *in_at, struct file *out, int64_t *out_at,
+                          uint64_t size)
+{
+    char *buffer = malloc(CHUNK);
+    int64_t total = 0, n = 1;
+    size_t want;
+
+    if (!buffer)
+        return -ENOMEM;
+    while ((uint64_t)total < size && n > 0) {
+        want = size - (uint64_t)total < CHUNK ? (size_t)(size - (uint64_t)total) : CHUNK;
+        n = copy_chunk(in, in_at, out, out_at, buffer, want);
+        if (n > 0)
+            total += n;
+        if (n > 0 && ((size_t)n < want || signal_pending(current)))
+            break;
+    }
+    free(buffer);
+    return total ? total : n;
+}
+
+static int64_t send_file(struct file *out, struct file *in, uint64_t guest_offset, uint64_t size)
+{
+    int64_t offset = 0, result;
+
+    if (!(in->mode & FMODE_READ) || !(out->mode & FMODE_WRITE))
+        return -EBADF;
+    if (!S_ISREG(in->inode->mode) && !S_ISCHR(in->inode->mode) && !S_ISBLK(in->inode->mode))
+        return guest_offset && !(in->mode & FMODE_SEEK) ? -ESPIPE : -EINVAL;
+    if (out->flags & O_APPEND && out->kind == FILE_REGULAR)
+        return -EINVAL;
+    if (guest_offset && copy_in(current->mm, &offset, guest_offset, sizeof(offset)))
+        return -EFAULT;
+    if (offset < 0)
+        return -EINVAL;
+    if (size > COPY_MAX)
+        size = COPY_MAX;
+    result = copy_bytes(in, guest_offset ? &offset : NULL, out, NULL, size);
+    if (guest_offset && result >= 0 && copy_out(current->mm, guest_offset, &offset, sizeof(offset)))
+        return -EFAULT;
+    return result;
+}
+
+SYSCALL(sendfile)
+{
+    struct file *out = fd_get_io((int)a[0]), *in = fd_get_io((int)a[1]);
+    int64_t result = in && out && in->inode ? send_file(out, in, a[2], a[3]) : -EBADF;
+
+    file_put(out);
+    file_put(in);
+    return result;
+}
+
+static int judge_range(const struct file *in, const struct file *out, int64_t in_at, int64_t out_at,
+                       uint64_t *size)
+{
+    if (!in->inode || !out->inode || S_ISDIR(in->inode->mode) || S_ISDIR(out->inode->mode))
+        return in->inode && out->inode ? -EISDIR : -EINVAL;
+    if (!S_ISREG(in->inode->mode) || !S_ISREG(out->inode->mode))
+        return -EINVAL;
+    if (!(in->mode & FMODE_READ) || !(out->mode & FMODE_WRITE) || out->flags & O_APPEND)
+        return -EBADF;
+    if (in->kind != FILE_REGULAR || out->kind != FILE_REGULAR)
+        return -EXDEV; /* programs fall back to read and write */
+    if (in_at < 0 || out_at < 0)
+        return -EINVAL;
+    if (*size > COPY_MAX)
+        *size = COPY_MAX;
+    if (in_at > INT64_MAX - (int64_t)*size || out_at > INT64_MAX - (int64_t)*size)
+        return -EOVERFLOW;
+    if ((uint64_t)in_at >= in->inode->object->size)
+        *size = 0;
+    else if (*size > in->inode->object->size - (uint64_t)in_at)
+        *size = in->inode->object->size - (uint64_t)in_at;
+    if (in->inode == out->inode && in_at < out_at + (int64_t)*size &&
+        out_at < in_at + (int64_t)*size)
+        return -EINVAL;
+    return 0;
+}
+
+static int64_t copy_range(struct file *in, uint64_t guest_in, struct file *out, uint64_t guest_out,
+                          uint64_t size)
+{
+    int64_t in_at = in->position, out_at = out->position, result;
+
+    if ((guest_in && copy_in(current->mm, &in_at, guest_in, sizeof(in_at))) ||
+        (guest_out && copy_in(current->mm, &out_at, guest_out, sizeof(out_at))))
+        return -EFAULT;
+    result = judge_range(in, out, in_at, out_at, &size);
+    if (result || !size)
+        return result;
+    result = copy_bytes(in, &in_at, out, &out_at, size);
+    if (result <= 0)
+        return result;
+    if (guest_in ? copy_out(current->mm, guest_in, &in_at, sizeof(in_at)) != 0
+                 : (in->position = in_at, false))
+        return -EFAULT;
+    if (guest_out ? copy_out(current->mm, guest_out, &out_at, sizeof(out_at)) != 0
+                  : (out->position = out_at, false))
+        return -EFAULT;
+    return result;
+}
+
+SYSCALL(copy_file_range)
+{
+    struct file *in, *out;
+    int64_t result;
+
+    if (a[5])
+        return -EINVAL;
+    in = fd_get_io((int)a[0]);
+    out = fd_get_io((int)a[2]);
+    result = in && out ? copy_range(in, a[1], out, a[3], a[4]) : -EBADF;
+    file_put(in);
+    file_put(out);
+    return result;
+}

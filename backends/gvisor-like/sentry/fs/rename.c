@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The cella authors */
+
+/*
+ * rename - names that move. The order of the checks is Linux's.
+ * Threads: the kernel lock.
+ */
+#include "vfs.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/inotify.h>
+
+struct move {
+    struct walk from_walk, to_walk;
+    struct dentry *from, *to; /* references */
+    unsigned flags;
+};
+
+/* May `child` leave its directory (or be replaced there)? */
+static int may_leave(const struct path *directory, const struct dentry *child)
+{
+    int error = mount_writable(directory->mount);
+
+    if (!error)
+        error = inode_permission(directory->dentry->inode, 3);
+    return error ? error : inode_may_delete(directory->dentry->inode, child->inode);
+}
+
+static int judge_replaced(const struct move *move)
+{
+    bool from_dir = S_ISDIR(move->from->inode->mode), to_dir;
+
+    if (!move->to->inode)
+        return 0;
+    to_dir = S_ISDIR(move->to->inode->mode);
+    if (move->flags & RENAME_EXCHANGE)
+        return 0;
+    if (from_dir && !to_dir)
+        return -ENOTDIR;
+    return !from_dir && to_dir ? -EISDIR : 0;
+}
+
+/* A directory that gets another parent has its ".." changed. */
+static int may_reparent(const struct move *move, const struct dentry *dentry)
+{
+    if (!S_ISDIR(dentry->inode->mode) || move->from_walk.at.dentry == move->to_walk.at.dentry)
+        return 0;
+    return inode_permission(dentry->inode, 2);
+}
+
+static int judge_slashes(const struct move *move)
+{
+    bool from_dir = S_ISDIR(move->from->inode->mode);
+
+    if (!from_dir &&
+        (move->from_walk.slash || (!(move->flags & RENAME_EXCHANGE) && move->to_walk.slash)))
+        return -ENOTDIR;
+    if (move->flags & RENAME_EXCHANGE && move->to_walk.slash && !S_ISDIR(move->to->inode->mode))
+        return -ENOTDIR;
+    return 0;
+}
+
+static int judge_names(const struct move *move)
+{
+    int error;
+
+    if (!move->from->inode)
+        return -ENOENT;
+    if (move->flags & RENAME_NOREPLACE && move->to->inode)
+        return -EEXIST;
+    if (move->flags & RENAME_EXCHANGE && !move->to->inode)
+        return -ENOENT;
+    error = judge_slashes(move);
+    if (error)
+        return error;
+    if (dentry_is_below(move->to_walk.at.dentry, move->from))
+        return -EINVAL;
+    if (move->flags & RENAME_EXCHANGE && dentry_is_below(move->from_walk.at.dentry, move->to))
+        return -EINVAL;
+    if (dentry_is_below(move->from_walk.at.dentry, move->to))
+        return -ENOTEMPTY;
+    return 0;
+}
+
+static int judge_move(const struct move *move)
+{
+    int error;
+
+    if (move->from->inode == move->to->inode)
+        return 0; /* two names of one file: nothing to do, and nothing is done */
+    error = may_leave(&move->from_walk.at, move->from);
+    if (!error && move->to->inode)
+        error = may_leave(&move->to_walk.at, move->to);
+    else if (!error)
+        error = inode_permission(move->to_walk.at.dentry->inode, 3);
+    if (!error)
+        error = judge_replaced(move);
+    if (!error)
+        error = may_reparent(move, move->from);
+    if (!error && move->flags & RENAME_EXCHANGE)
+        error = may_reparent(move, move->to);
+    if (error)
+        return error;
+    return move->from->mounted || move->to->mounted ? -EBUSY : 0;
+}
+
+static void tell(struct move *move, struct inode *replaced)
+{
+    struct inode *from_dir = move->from_walk.at.dentry->inode;
+    struct inode *to_dir = move->to_walk.at.dentry->inode, *moved = move->from->inode;
+    uint32_t dir = S_ISDIR(moved->mode) ? IN_ISDIR : 0, cookie = ++fs_state->rename_cookie;
+
+    if (from_dir->watches)
+        inotify_event(from_dir, move->from, IN_MOVED_FROM | dir, move->from_walk.last, cookie);
+    if (to_dir->watches)
+        inotify_event(to_dir, move->from, IN_MOVED_TO | dir, move->to_walk.last, cookie);
+    if (moved->watches)
+        inotify_event(moved, move->from, IN_MOVE_SELF, NULL, 0);
+    if (replaced && replaced->watches && !(move->flags & RENAME_EXCHANGE)) {
+        inotify_event(replaced, move->to, IN_ATTRIB, NULL, 0);
+        if (!replaced->links)
+            inotify_event(replaced, move->to, IN_DELETE_SELF, NULL, 0);
+    }
+}
+
+static int do_move(struct move *move)
+{
+    const struct inode_ops *ops = inode_ops[move->from_walk.at.dentry->inode->kind];
+    struct inode *replaced = move->to->inode;
+    int error = judge_names(move);
+
+    if (!error)
+        error = judge_move(move);
+    if (error || move->from->inode == move->to->inode)
+        return error;
+    if (!ops->rename ||
+        move->from_walk.at.dentry->inode->super != move->to_walk.at.dentry->inode->super)
+        return -EPERM;
+    if (replaced)
+        inode_get(replaced);
+    error = ops->rename(move->from_walk.at.dentry, move->from, move->to_walk.at.dentry, move->to,
+                        move->flags);
+    if (!error)
+        tell(move, replaced);
+    inode_put(replaced);
+    return error;
+}
+
+static int find_both(struct move *move)
+{
+    int error = walk_parent(&move->from_walk);
+
+    if (!error)
+        error = walk_parent(&move->to_walk);
+    if (error)
+        return error;
+    if (move->from_walk.at.mount != move->to_walk.at.mount)
+        return -EXDEV;
+    if (move->from_walk.kind != LAST_NAME)
+        return -EBUSY;
+    if (move->to_walk.kind != LAST_NAME)
+        return move->flags & RENAME_NOREPLACE ? -EEXIST : -EBUSY;
+    error = mount_writable(move->from_walk.at.mount);
+    if (!error)
+        error = walk_child(&move->from_walk, &move->from);
+    return error ? error : walk_child(&move->to_walk, &move->to);
+}
+
+static int64_t rename_guest(int olddir, uint64_t guest_old, int newdir, uint64_t guest_new,
+                            uint64_t flags)
+{
+    struct move move = {.flags = (unsigned)flags};
+    char from[PATH_MAX], to[PATH_MAX];
+    int64_t error;
+
+    if (flags & ~(uint64_t)(RENAME_NOREPLACE | RENAME_EXCHANGE) ||
+        flags == (RENAME_NOREPLACE | RENAME_EXCHANGE))
+        return -EINVAL; /* RENAME_WHITEOUT, too: a file system may refuse it */
+    error = name_in(from, guest_old, 0);
+    if (error >= 0)
+        error = name_in(to, guest_new, 0);
+    if (error < 0)
+        return error;
+    error = walk_begin(&move.from_walk, olddir, from, 0, 0);
+    if (!error)
+        error = walk_begin(&move.to_walk, newdir, to, 0, 0);
+    if (!error)
+        error = find_both(&move);
+    if (!error)
+        error = do_move(&move);
+    if (move.from)
+        dentry_put(move.from);
+    if (move.to)
+        dentry_put(move.to);
+    walk_end(&move.from_walk);
+    walk_end(&move.to_walk);
+    return error;
+}
+
+SYSCALL(rename)
+{
+    return rename_guest(AT_FDCWD, a[0], AT_FDCWD, a[1], 0);
+}
+
+SYSCALL(renameat)
+{
+    return rename_guest((int)a[0], a[1], (int)a[2], a[3], 0);
+}
+
+SYSCALL(renameat2)
+{
+    return rename_guest((int)a[0], a[1], (int)a[2], a[3], (uint32_t)a[4]);
+}
