@@ -516,7 +516,7 @@ int task_first(const char *hostname, struct task **ret_task)
     sched_first(task);
     hostname_set(hostname, strlen(hostname));
     task->process = process;
-    task->tid = id_new();
+    task->tid = INIT_PID;
     process->pid = process->pgid = process->sid = task->tid;
     process->leader = task;
     process->exit_signal = SIGCHLD;
