@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "room.h"
+#include "control.h"
 #include "syscall.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -252,6 +253,8 @@ static void take_fault(struct task *task, const struct platform_stop *stop)
     task->minor_faults++;
     if (mm_fault(task->mm, stop, &task->regs, &signo, &code) == 0 && signo == 0)
         return;
+    if (signo == SIGKILL)
+        control_oom_kill();
     info.si_signo = signo ? signo : SIGSEGV;
     info.si_code = code;
     info.si_addr = stop->info.si_addr;

@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "fs.h"
 #include "world.h"
+#include "control.h"
 
 static program first_program, handler_program;
 static struct platform scripted;
@@ -99,6 +100,10 @@ struct file *fd_get(int fd)
     return NULL;
 }
 
+void control_oom_kill(void)
+{
+}
+
 void timerfd_fire(void *owner)
 {
     (void)owner;
@@ -151,9 +156,35 @@ int64_t syscall_dispatch(struct task *task)
 
 /* ---- the platform ---- */
 
+static _Thread_local unsigned char registers[XSTATE]; /* of the guest whose thread this is */
+
 size_t platform_xstate_size(void)
 {
-    return 832; /* AVX */
+    return XSTATE;
+}
+
+static int get_xstate(struct platform_context *context, void *ret_state, size_t size)
+{
+    static const uint64_t enabled = 7;
+
+    (void)context;
+    assert_int_equal(size, XSTATE);
+    memcpy(ret_state, registers, size);
+    memcpy((char *)ret_state + 464, &enabled, sizeof(enabled));
+    return 0;
+}
+
+static int set_xstate(struct platform_context *context, const void *state, size_t size)
+{
+    (void)context;
+    assert_int_equal(size, XSTATE);
+    memcpy(registers, state, size);
+    return 0;
+}
+
+unsigned char *xstate(void)
+{
+    return registers;
 }
 
 static int run(struct platform_context *context, struct user_regs_struct *r,
@@ -279,6 +310,8 @@ void world_begin(void)
 {
     scripted = platform_fake;
     scripted.run = run;
+    scripted.get_xstate = get_xstate;
+    scripted.set_xstate = set_xstate;
     platform = &scripted;
     fake_sentry(64ul << 20);
     kernel_unlock();

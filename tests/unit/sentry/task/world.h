@@ -25,6 +25,7 @@
 
 #define MEMORY 0x100000ul /* 64 KiB that all guests have, at the same address */
 #define STACK (MEMORY + 0xf000)
+#define XSTATE 832      /* bytes: x87, SSE, AVX */
 #define PROGRAM 0x200ul /* rip of a guest that has no call to make */
 #define HANDLER 0x300ul /* sa_handler of the handler program */
 
@@ -40,6 +41,7 @@ void quit(struct user_regs_struct *r, int status); /* exit_group */
 void fault(struct user_regs_struct *r, int signo); /* an exception */
 void spin(struct user_regs_struct *r);             /* runs, a millisecond */
 void handler_return(struct user_regs_struct *r);   /* rt_sigreturn from a handler's frame */
+unsigned char *xstate(void); /* x87, SSE and AVX registers of the guest, as XSAVE has them */
 /* A guest's memory, seen from a program. */
 uint64_t peek(uint64_t address), poke(uint64_t address, uint64_t value);
 uint32_t peek32(uint64_t address);
