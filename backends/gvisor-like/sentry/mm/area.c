@@ -79,7 +79,7 @@ int area_insert(struct mm *mm, uint32_t index, struct vma *vma)
     return 0;
 }
 
-static void discard(struct vma *vma) /* not inserted */
+void area_discard(struct vma *vma)
 {
     if (vma->file)
         file_put(vma->file);
@@ -97,7 +97,7 @@ void area_remove(struct mm *mm, uint32_t index)
             (space->n - index) * sizeof(struct vma *));
     if (vma->object)
         TAILQ_REMOVE(&vma->object->mappings, vma, link);
-    discard(vma);
+    area_discard(vma);
 }
 
 struct vma *area_copy(const struct vma *from, struct mm *mm)
@@ -127,7 +127,7 @@ static int split(struct mm *mm, uint32_t index, uint64_t address)
     high->offset += address - low->start;
     error = area_insert(mm, index + 1, high);
     if (error) {
-        discard(high);
+        area_discard(high);
         return error;
     }
     low->end = address;

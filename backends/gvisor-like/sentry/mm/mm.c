@@ -101,12 +101,8 @@ static int copy_areas(struct mm *to, struct mm *from)
         }
         copy = area_copy(vma, to);
         if (!copy || area_insert(to, space_of(to)->n, copy)) {
-            if (copy) {
-                if (copy->file)
-                    file_put(copy->file);
-                object_put(copy->object);
-                arena_free(copy);
-            }
+            if (copy)
+                area_discard(copy);
             return -ENOMEM;
         }
         copy->shown = false;

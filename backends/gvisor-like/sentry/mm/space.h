@@ -48,6 +48,7 @@ struct space { /* mm->areas */
     struct range owed[OWED_MAX];
     struct range ready; /* pages made by copy_out that the guest is about to touch */
     bool waits;         /* in the list of those that quarantine waits for */
+    bool barrier;       /* asked for MEMBARRIER_CMD_PRIVATE_EXPEDITED */
     TAILQ_ENTRY(space) link;
 };
 
@@ -91,6 +92,7 @@ uint32_t area_index(struct space *space, uint64_t address);
 struct vma *area_find(struct mm *mm, uint64_t address); /* that holds it */
 int area_insert(struct mm *mm, uint32_t index, struct vma *vma);
 void area_remove(struct mm *mm, uint32_t index); /* and frees it; its pages are the caller's care */
+void area_discard(struct vma *vma);              /* one that is not inserted */
 /* Cuts areas so that none crosses start or end; the index of the first in it. -ENOMEM. */
 int area_isolate(struct mm *mm, uint64_t start, uint64_t end, uint32_t *ret_index);
 void area_merge(struct mm *mm, uint64_t start,
@@ -124,6 +126,10 @@ int fault_populate(struct mm *mm, uint64_t start, uint64_t end, bool write);
 
 /* ---- mm/mm.c ---- */
 void mm_drop_pages(struct mm *mm, uint64_t start, uint64_t end); /* private ones; hidden before */
-bool mm_exceeds(struct mm *mm, int limit, uint64_t value);       /* RLIMIT_* of current */
+/* ---- mm/advice.c ---- */
+bool mm_may_lock(const struct mm *mm, uint64_t size); /* RLIMIT_MEMLOCK, CAP_IPC_LOCK */
+int mm_lock(struct mm *mm, uint64_t start, uint64_t size, bool on);
+
+bool mm_exceeds(struct mm *mm, int limit, uint64_t value); /* RLIMIT_* of current */
 
 #endif

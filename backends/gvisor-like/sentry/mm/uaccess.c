@@ -107,7 +107,7 @@ int64_t copy_out_some(struct mm *mm, uint64_t to, const void *from, size_t size)
 
 int zero_out(struct mm *mm, uint64_t to, size_t size)
 {
-    static const char zeros[PAGE_SIZE];
+    static char zeros[PAGE_SIZE];
 
     while (size) {
         size_t n = size < PAGE_SIZE ? size : PAGE_SIZE;
