@@ -8,7 +8,8 @@
  *   seccomp-annotations THREAD … -- SOURCE …
  *
  *   @seccomp THREAD …: CALL …
- *   CALL is a system call's name; ioctl(REQUEST) for that request alone; or NAME(CONDITION,…), all of which must hold:
+ *   CALL is a system call's name; ioctl(REQUEST) or prctl(REQUEST) for that request alone; NAME!ENOSYS for one that is
+ *   answered so, because the C library then asks by another; or NAME(CONDITION,…), all of which must hold:
  *   ARGUMENT=VALUE or ARGUMENT&MASK=VALUE, of the low 32 bits. VALUE, MASK: numbers and constants of the table
  *   below, joined by "|". The same name may come several times. mmap and mprotect without a
  *   condition are never allowed with PROT_EXEC, whatever is written.
@@ -57,6 +58,11 @@ struct thread {
 static struct thread threads[THREADS_MAX];
 static size_t n_threads;
 
+/* What the C library's pthread_create asks of clone. */
+#define PTHREAD_CREATE_FLAGS                                                                       \
+    (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |            \
+     CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
+
 /* clang-format off */
 #define R(name) {#name, (unsigned long)(name)}
 static const struct {
@@ -72,11 +78,11 @@ static const struct {
     R(O_RDONLY), R(O_PATH), R(O_DIRECTORY), R(O_NOFOLLOW), R(O_NOCTTY), R(O_NONBLOCK), R(O_CLOEXEC), R(AT_EMPTY_PATH),
     R(F_GETFD), R(F_SETFD), R(F_GETFL), R(F_SETFL), R(F_DUPFD_CLOEXEC), R(F_ADD_SEALS), R(F_GET_SEALS),
     R(MFD_CLOEXEC), R(MFD_ALLOW_SEALING), R(PROT_READ), R(PROT_WRITE), R(PROT_EXEC), R(PROT_NONE),
-    R(MAP_SHARED), R(MAP_PRIVATE), R(MAP_FIXED), R(MAP_ANONYMOUS), R(MAP_NORESERVE), R(MAP_STACK),
+    R(MAP_SHARED), R(MAP_PRIVATE), R(MAP_FIXED), R(MAP_ANONYMOUS), R(MAP_NORESERVE), R(MAP_STACK), R(MAP_FIXED_NOREPLACE), R(MADV_DONTDUMP),
     R(MADV_DONTNEED), R(MADV_REMOVE), R(MADV_DONTFORK), R(MADV_FREE), R(MADV_HUGEPAGE), R(MADV_NOHUGEPAGE),
     R(FALLOC_FL_PUNCH_HOLE), R(FALLOC_FL_KEEP_SIZE),
     R(FUTEX_WAIT), R(FUTEX_WAKE), R(FUTEX_WAIT_BITSET), R(FUTEX_WAKE_BITSET), R(FUTEX_PRIVATE_FLAG), R(FUTEX_CLOCK_REALTIME),
-    R(CLONE_VM), R(CLONE_FS), R(CLONE_FILES), R(CLONE_SIGHAND), R(CLONE_THREAD), R(CLONE_SYSVSEM), R(CLONE_SETTLS),
+    R(PTHREAD_CREATE_FLAGS), R(CLONE_VM), R(CLONE_FS), R(CLONE_FILES), R(CLONE_SIGHAND), R(CLONE_THREAD), R(CLONE_SYSVSEM), R(CLONE_SETTLS),
     R(CLONE_PARENT_SETTID), R(CLONE_CHILD_CLEARTID), R(CLONE_CHILD_SETTID), R(CLONE_PTRACE), R(CLONE_PARENT), R(CLONE_VFORK), R(SIGCHLD),
     R(PR_SET_NAME), R(PR_SET_PDEATHSIG), R(PR_SET_DUMPABLE), R(PR_SET_NO_NEW_PRIVS), R(PR_SET_SECCOMP), R(PR_SET_VMA),
     R(PTRACE_TRACEME), R(PTRACE_SEIZE), R(PTRACE_ATTACH), R(PTRACE_DETACH), R(PTRACE_INTERRUPT), R(PTRACE_LISTEN), R(PTRACE_CONT), R(PTRACE_KILL),
@@ -84,7 +90,7 @@ static const struct {
     R(PTRACE_GETREGSET), R(PTRACE_SETREGSET), R(PTRACE_GETSIGINFO), R(PTRACE_SETSIGINFO), R(PTRACE_GETEVENTMSG),
     R(PTRACE_SETOPTIONS), R(PTRACE_GETFPREGS), R(PTRACE_SETFPREGS), R(PTRACE_PEEKUSER), R(PTRACE_POKEUSER),
     R(PTRACE_GETSIGMASK), R(PTRACE_SETSIGMASK), R(PTRACE_PEEKDATA), R(PTRACE_POKEDATA), R(PTRACE_GET_SYSCALL_INFO),
-    R(SIGKILL), R(SIGSTOP), R(SIGUSR1), R(SIGUSR2), R(SIGCONT), R(SIGURG),
+    R(SIGKILL), R(SIGSTOP), R(SIGURG), R(SIGUSR1), R(SIGUSR2), R(SIGCONT), R(SIGURG),
     R(MSG_DONTWAIT), R(MSG_NOSIGNAL), R(MSG_TRUNC), R(MSG_CMSG_CLOEXEC), R(WNOHANG), R(__WALL), R(__WCLONE), R(__WNOTHREAD),
 };
 /* clang-format on */
@@ -125,20 +131,20 @@ static uint32_t value(const char *text, const char *end)
     return v;
 }
 
-/* "2=A|B" or "2&A=B"; for ioctl also "REQUEST". */
-static struct scmp_arg_cmp condition(const char *text, const char *end, int is_ioctl)
+/* "2=A|B" or "2&A=B"; or "REQUEST", which is argument `request` of the call, -1: of none. */
+static struct scmp_arg_cmp condition(const char *text, const char *end, int request)
 {
     const char *equals = memchr(text, '=', (size_t)(end - text));
     const char *mask = equals ? memchr(text, '&', (size_t)(equals - text)) : NULL;
 
-    if (!equals && is_ioctl)
-        return SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, value(text, end));
+    if (!equals && request >= 0)
+        return SCMP_CMP64((unsigned)request, SCMP_CMP_MASKED_EQ, 0xffffffffu, value(text, end));
     check(equals && text[0] >= '0' && text[0] <= '5' ? 0 : -EINVAL, text);
     return SCMP_CMP64((unsigned)(text[0] - '0'), SCMP_CMP_MASKED_EQ,
                       mask ? value(mask + 1, equals) : 0xffffffffu, value(equals + 1, end));
 }
 
-static int conditions(char *text, int is_ioctl, struct scmp_arg_cmp out[CONDITIONS_MAX])
+static int conditions(char *text, int request, struct scmp_arg_cmp out[CONDITIONS_MAX])
 {
     int n = 0;
     char *end = strchr(text, ')');
@@ -147,7 +153,7 @@ static int conditions(char *text, int is_ioctl, struct scmp_arg_cmp out[CONDITIO
     while (text < end) {
         char *comma = memchr(text, ',', (size_t)(end - text));
         check(n < CONDITIONS_MAX ? 0 : -E2BIG, text);
-        out[n++] = condition(text, comma ? comma : end, is_ioctl);
+        out[n++] = condition(text, comma ? comma : end, request);
         text = comma ? comma + 1 : end;
     }
     return n;
@@ -156,12 +162,19 @@ static int conditions(char *text, int is_ioctl, struct scmp_arg_cmp out[CONDITIO
 static void allow(struct thread *t, char *call)
 {
     struct scmp_arg_cmp args[CONDITIONS_MAX];
-    char *arg = strchr(call, '(');
+    char *arg = strchr(call, '('), *absent = strstr(call, "!ENOSYS");
     int nr, n = 0, r;
 
+    if (absent) {
+        *absent = 0;
+        check(
+            seccomp_rule_add(t->ctx, SCMP_ACT_ERRNO(ENOSYS), seccomp_syscall_resolve_name(call), 0),
+            call);
+        return;
+    }
     if (arg) {
         *arg++ = 0;
-        n = conditions(arg, !strcmp(call, "ioctl"), args);
+        n = conditions(arg, !strcmp(call, "ioctl") ? 1 : !strcmp(call, "prctl") ? 0 : -1, args);
     }
     nr = seccomp_syscall_resolve_name(call);
     check(nr < 0 || nr >= CALLS_MAX || (nr == SCMP_SYS(ioctl) && !n) ? -ENOSYS : 0, call);

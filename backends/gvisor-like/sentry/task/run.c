@@ -394,7 +394,7 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-/* @seccomp sentry: clone3 clone mmap mprotect set_robust_list rseq */
+/* What pthread_create needs is in confine.c. */
 static int make_thread(struct start *start)
 {
     pthread_attr_t attr;
