@@ -230,6 +230,38 @@ static void test_fork(void **state)
     assert_true(memfile_used() <= 4 * PAGE_SIZE);
 }
 
+/* Pages that are copied ahead are shown, or not at all, never as they were. */
+static void test_fork_writes_on(void **state)
+{
+    struct mm *mm = current->mm, *child;
+    unsigned i;
+
+    (void)state;
+    map(A, 256 * PAGE_SIZE, RW, MM_FIXED);
+    for (i = 0; i < 256; i++)
+        put(mm, A + i * PAGE_SIZE, 'p');
+    mm_fork(mm, &child);
+    for (i = 0; i < 256; i++)
+        assert_int_equal(get(mm, A + i * PAGE_SIZE), 'p'); /* shown as they are shared */
+    fake_faults = 0;
+    for (i = 0; i < 250; i++) {
+        char byte = 'k';
+
+        put(mm, A + i * PAGE_SIZE, 'q');
+        assert_int_equal(copy_out(mm, A + (i + 6) * PAGE_SIZE, &byte, 1), 0);
+        assert_int_equal(get(mm, A + (i + 6) * PAGE_SIZE), 'k');
+        assert_int_equal(copy_in(child, &byte, A + i * PAGE_SIZE, 1), 0);
+        assert_int_equal(byte, 'p');
+    }
+    mm_put(child);
+    mm_fork(mm, &child);
+    fake_faults = 0;
+    for (i = 0; i < 256; i++)
+        put(mm, A + i * PAGE_SIZE, 'r');
+    assert_true(fake_faults < 64);
+    mm_put(child);
+}
+
 static void test_fork_kernel_writes(void **state)
 {
     struct mm *mm = current->mm, *child;
@@ -537,13 +569,28 @@ static void test_uio(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(map_touch_unmap), TEST(zero_again),     TEST(chunks_grow),
-        TEST(protect),         TEST(no_execute),     TEST(max_prot),
-        TEST(places),          TEST(fork),           TEST(fork_kernel_writes),
-        TEST(shared),          TEST(truncate_hides), TEST(quarantine),
-        TEST(backed_private),  TEST(backed_shared),  TEST(backed_indirect),
-        TEST(stack),           TEST(no_memory),      TEST(no_host_mappings),
-        TEST(too_many_areas),  TEST(strings_words),  TEST(uio),
+        TEST(map_touch_unmap),
+        TEST(zero_again),
+        TEST(chunks_grow),
+        TEST(protect),
+        TEST(no_execute),
+        TEST(max_prot),
+        TEST(places),
+        TEST(fork),
+        TEST(fork_kernel_writes),
+        TEST(fork_writes_on),
+        TEST(shared),
+        TEST(truncate_hides),
+        TEST(quarantine),
+        TEST(backed_private),
+        TEST(backed_shared),
+        TEST(backed_indirect),
+        TEST(stack),
+        TEST(no_memory),
+        TEST(no_host_mappings),
+        TEST(too_many_areas),
+        TEST(strings_words),
+        TEST(uio),
     };
 
     fake_sentry(MEMORY);

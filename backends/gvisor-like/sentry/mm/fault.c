@@ -16,6 +16,8 @@
 #define CHUNK_MIN 2 /* log2 of pages */
 #define CHUNK_MAX 6
 #define SHOW_PAGES 64u
+#define SIBLINGS 4
+#define AHEAD_MAX 4 /* log2 of pages */
 #define STUCK 16    /* the same fault again and again: it is not what we take it for */
 #define CODE_MAX 15 /* bytes of the longest instruction */
 
@@ -83,6 +85,29 @@ static int copy_private(struct mm *mm, struct vma *vma, uint64_t address, struct
     return 0;
 }
 
+/* A guest that writes page after page of what it shares since a fork: the next ones are copied with this one. */
+static int copy_ahead(struct mm *mm, struct vma *vma, uint64_t address, struct page *page)
+{
+    struct pagemap *map = &space_of(mm)->pages;
+    uint64_t end, last;
+    int error = copy_private(mm, vma, address, page, FAULT);
+
+    vma->ahead = vma->copied != address || memfile_scarce() ? 0
+                 : vma->ahead < AHEAD_MAX                   ? (uint8_t)(vma->ahead + 1)
+                                                            : AHEAD_MAX;
+    end = address + (PAGE_SIZE << vma->ahead);
+    last = (address | ((SHOW_PAGES << PAGE_SHIFT) - 1)) + 1; /* what is shown over what was there */
+    end = end < last ? end : last;
+    for (address += PAGE_SIZE; !error && address < end && address < vma->end;
+         address += PAGE_SIZE) {
+        page = pagemap_get(map, address >> PAGE_SHIFT);
+        if (!page || page_refs(page) == 1 || copy_private(mm, vma, address, page, FAULT))
+            break;
+    }
+    vma->copied = address;
+    return error;
+}
+
 static void chunk_of(struct vma *vma, uint64_t address, uint64_t *ret_start, uint64_t *ret_end)
 {
     unsigned order = vma->chunk < CHUNK_MIN ? CHUNK_MIN : vma->chunk;
@@ -103,7 +128,9 @@ static int reach_private(struct mm *mm, struct vma *vma, uint64_t address, bool 
     int kind;
 
     if (page)
-        return write && page_refs(page) > 1 ? copy_private(mm, vma, address, page, reason) : 0;
+        return !write || page_refs(page) == 1 ? 0
+               : reason == FAULT              ? copy_ahead(mm, vma, address, page)
+                                              : copy_private(mm, vma, address, page, reason);
     if (vma->object) {
         kind = object_peek(vma->object, (vma->offset + (address - vma->start)) >> PAGE_SHIFT,
                            &of_object);
@@ -173,37 +200,61 @@ int page_reach(struct mm *mm, struct vma *vma, uint64_t address, bool write, str
     return 0;
 }
 
-/* All of the area around that the backing shows, which the host fills by itself. */
-static void backed_run(const struct vma *vma, uint64_t address, uint64_t *start, uint64_t *end)
+/* Whether the area shows its backing at an address, of which the host can show all in one piece. */
+static bool shows_backing(struct mm *mm, const struct vma *vma, uint64_t address)
 {
-    const struct object *object = vma->object;
-    uint64_t last = ((object->backed - vma->offset + PAGE_SIZE - 1) & PAGE_MASK) + vma->start;
+    uint64_t index = (vma->offset + (address - vma->start)) >> PAGE_SHIFT;
+    struct page *page;
 
-    (void)address;
-    *start = vma->start;
-    *end = last < vma->end ? last : vma->end;
+    return vma->object && !vma->object->indirect && vma->prot != PROT_NONE &&
+           object_peek(vma->object, index, &page) == OBJECT_BACKED &&
+           (vma->flags & VMA_SHARED || !pagemap_get(&space_of(mm)->pages, address >> PAGE_SHIFT));
+}
+
+/* The other areas of a file whose first one is needed now: a library has four or five. */
+static int show_siblings(struct mm *mm, const struct vma *vma, struct showing *showing)
+{
+    struct space *space = space_of(mm);
+    uint32_t at = area_index(space, vma->start), i = at > SIBLINGS ? at - SIBLINGS : 0;
+    int error = 0;
+
+    for (; i < space->n && i <= at + SIBLINGS && !error; i++) {
+        struct vma *other = space->areas[i];
+
+        if (other != vma && other->object == vma->object && !other->shown &&
+            shows_backing(mm, other, other->start))
+            error = host_show(showing, other, other->start, other->end);
+    }
+    return error;
+}
+
+static int show_around(struct mm *mm, struct vma *vma, uint64_t address)
+{
+    uint64_t size = SHOW_PAGES << PAGE_SHIFT, start = address & ~(size - 1), end = start + size;
+    bool whole = !vma->shown && shows_backing(mm, vma, address);
+    struct showing showing = {.n = 0};
+    int error;
+
+    if (whole || start < vma->start)
+        start = vma->start;
+    if (whole || end > vma->end)
+        end = vma->end;
+    error = host_show(&showing, vma, start, end);
+    if (whole && !error)
+        error = show_siblings(mm, vma, &showing);
+    return error ? error : host_show_done(mm, &showing);
 }
 
 static int show(struct mm *mm, struct vma *vma, uint64_t address)
 {
-    uint64_t size = SHOW_PAGES << PAGE_SHIFT, start = address & ~(size - 1), end = start + size;
-    struct page *page;
-    int error;
+    int error = show_around(mm, vma, address);
 
-    start = start > vma->start ? start : vma->start;
-    end = end < vma->end ? end : vma->end;
-    if (vma->object && !vma->object->indirect && !vma->shown &&
-        !pagemap_get(&space_of(mm)->pages, address >> PAGE_SHIFT) &&
-        object_peek(vma->object, (vma->offset + (address - vma->start)) >> PAGE_SHIFT, &page) ==
-            OBJECT_BACKED)
-        backed_run(vma, address, &start, &end);
-    error = host_show(mm, vma, start, end);
     if (vma->object && !vma->object->indirect &&
         (error == -EPERM || error == -EACCES || error == -ENODEV)) {
         vma->object->indirect = 1;
         error = load_backing(vma, address);
         if (!error)
-            error = host_show(mm, vma, start, end);
+            error = show_around(mm, vma, address);
     }
     return error;
 }
@@ -282,7 +333,7 @@ int mm_fault(struct mm *mm, const struct platform_stop *stop, const struct user_
         error = show(mm, vma, address);
     if (error && vma->shown)
         host_hide(mm, address, address + PAGE_SIZE); /* it may show a page that was replaced */
-    if (error == -EFAULT || error == -EIO)
+    if (error == -EFAULT || error == -EIO || error == -ENOSPC)
         return fail_with(SIGBUS, BUS_ADRERR, ret_signal, ret_code);
     if (error == -ENOMEM) /* as Linux's killer would */
         return fail_with(SIGKILL, SI_KERNEL, ret_signal, ret_code);

@@ -14,7 +14,7 @@
 #include "../task.h"
 #include "space.h"
 
-#define CHANGES 64
+#define CHANGES SHOWING_MAX
 
 /* The context to change this stub with, or NULL. */
 static struct platform_context *context_of(const struct mm *mm)
@@ -181,6 +181,23 @@ static bool shown_by(struct vma *vma, uint64_t address, struct platform_change *
     return true;
 }
 
+/* How many bytes from change->address on the backing shows in one piece, at most to `end`. */
+static uint64_t backed_size(const struct vma *vma, uint64_t address, uint64_t end)
+{
+    const struct object *object = vma->object;
+    uint64_t index = address >> PAGE_SHIFT, offset = vma->offset + (address - vma->start);
+    uint64_t last = ((object->backed - offset + PAGE_SIZE - 1) & PAGE_MASK) + address;
+
+    end = end < last ? end : last;
+    if (!(vma->flags & VMA_SHARED) &&
+        pagemap_next(&space_of(vma->mm)->pages, &index, end >> PAGE_SHIFT))
+        end = index << PAGE_SHIFT;
+    index = offset >> PAGE_SHIFT;
+    if (pagemap_next(&object->pages, &index, (offset + (end - address)) >> PAGE_SHIFT))
+        end = address + ((index << PAGE_SHIFT) - offset);
+    return end - address;
+}
+
 static bool follows(const struct platform_change *change, const struct platform_change *next)
 {
     return change->host_fd == next->host_fd && change->prot == next->prot &&
@@ -188,43 +205,64 @@ static bool follows(const struct platform_change *change, const struct platform_
            change->offset + change->size == next->offset;
 }
 
+static void mark_shown(struct mm *mm, const struct platform_change *change)
+{
+    struct space *space = space_of(mm);
+    uint32_t i = area_index(space, change->address);
+
+    for (; i < space->n && space->areas[i]->start < change->address + change->size; i++)
+        space->areas[i]->shown = true;
+}
+
 static int apply(struct mm *mm, const struct platform_change *changes, unsigned n)
 {
     struct platform_context *context = context_of(mm);
     int error = n ? platform->change(context, changes, n) : 0;
+    unsigned i;
 
     if (error != -ENOMEM || !hide_all(mm, context))
         return error;
-    return platform->change(context, changes, n); /* there was no room for so many mappings */
+    for (i = 0; i < n; i++) /* there was no room for so many mappings */
+        mark_shown(mm, &changes[i]);
+    return platform->change(context, changes, n);
 }
 
-int host_show(struct mm *mm, struct vma *vma, uint64_t start, uint64_t end)
+int host_show(struct showing *showing, struct vma *vma, uint64_t start, uint64_t end)
 {
-    struct platform_change changes[CHANGES], next;
-    unsigned n = 0;
+    struct platform_change next, *last;
     uint64_t at;
     int error;
 
-    if (!context_of(mm) || vma->prot == PROT_NONE)
+    if (!context_of(vma->mm) || vma->prot == PROT_NONE)
         return 0;
-    for (at = start; at < end; at += PAGE_SIZE) {
+    for (at = start; at < end; at += next.size) {
+        next.size = PAGE_SIZE;
         if (!shown_by(vma, at, &next))
             continue;
-        if (n && follows(&changes[n - 1], &next)) {
-            changes[n - 1].size += PAGE_SIZE;
+        if (next.host_fd != memfile_fd())
+            next.size = backed_size(vma, at, end);
+        last = showing->n ? &showing->changes[showing->n - 1] : NULL;
+        if (last && follows(last, &next)) {
+            last->size += next.size;
             continue;
         }
-        if (n == CHANGES) {
-            error = apply(mm, changes, n);
+        if (showing->n == SHOWING_MAX) {
+            error = host_show_done(vma->mm, showing);
             if (error)
                 return error;
-            n = 0;
         }
-        changes[n++] = next;
+        showing->changes[showing->n++] = next;
     }
-    error = apply(mm, changes, n);
-    vma->shown = true; /* also of what hide_all() has forgotten meanwhile */
-    return error;
+    vma->shown = true;
+    return 0;
+}
+
+int host_show_done(struct mm *mm, struct showing *showing)
+{
+    unsigned n = showing->n;
+
+    showing->n = 0;
+    return apply(mm, showing->changes, n);
 }
 
 /* ---- what others ask for ---- */

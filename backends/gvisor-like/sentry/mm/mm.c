@@ -279,6 +279,7 @@ static int may_protect(struct mm *mm, uint64_t start, uint64_t end, int prot, ui
 int mm_protect(struct mm *mm, uint64_t address, uint64_t size, int prot)
 {
     struct space *space = space_of(mm);
+    struct showing showing = {.n = 0};
     uint64_t end, until;
     uint32_t index;
     int error, denied;
@@ -304,10 +305,14 @@ int mm_protect(struct mm *mm, uint64_t address, uint64_t size, int prot)
         if (vma->prot == prot)
             continue;
         vma->prot = (uint8_t)prot;
-        if (vma->shown && (prot == PROT_NONE || vma->end - vma->start > 64 * PAGE_SIZE ||
-                           host_show(mm, vma, vma->start, vma->end)))
+        if (!vma->shown)
+            continue;
+        if (prot == PROT_NONE || vma->end - vma->start > 64 * PAGE_SIZE ||
+            host_show(&showing, vma, vma->start, vma->end))
             host_hide_shown(mm, vma->start, vma->end);
     }
+    if (host_show_done(mm, &showing))
+        host_hide_shown(mm, address, until);
     area_merge(mm, address, until);
     return denied;
 }

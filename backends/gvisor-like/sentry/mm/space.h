@@ -33,7 +33,9 @@ struct vma {
     uint32_t flags;
     uint8_t prot, max_prot;
     uint8_t chunk; /* log2 of the pages that the next fault makes */
-    bool shown;    /* the host may show something of it */
+    uint8_t ahead; /* log2 of the pages that the next copy makes, when it follows the last: */
+    uint64_t copied;
+    bool shown; /* the host may show something of it */
 };
 
 struct range {
@@ -112,8 +114,14 @@ void host_hide(struct mm *mm, uint64_t start, uint64_t end);
 bool host_hide_shown(struct mm *mm, uint64_t start, uint64_t end);
 /* Hides private pages that were written in it (fork). */
 void host_hide_writable(struct mm *mm);
-/* Shows what is there of [start, end) of one area. */
-int host_show(struct mm *mm, struct vma *vma, uint64_t start, uint64_t end);
+/* Shows what is there of [start, end) of one area: gathered, and done together by host_show_done(). */
+#define SHOWING_MAX 64u
+struct showing {
+    unsigned n;
+    struct platform_change changes[SHOWING_MAX];
+};
+int host_show(struct showing *showing, struct vma *vma, uint64_t start, uint64_t end);
+int host_show_done(struct mm *mm, struct showing *showing);
 void host_forget_all(struct mm *mm); /* nothing is shown: a new address space of the host */
 
 /* ---- mm/fault.c ---- */
