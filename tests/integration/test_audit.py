@@ -217,7 +217,7 @@ def test_full_disk_fail_closed_while_a_cell_runs(cella):
             results = [cella("exec", cell, "--", "true", "x" * 400) for _ in range(12)]
             assert results[-1].status == 125, results[-1]
             assert any("audit" in r.errors for r in results), results[-1]
-            harness.wait_until(lambda: cella.ended(cell), 10, "the end of the cell")
+            harness.wait_until(lambda: cella.ended(cell), 20, "the end of the cell")
             make_room()
 
 

@@ -110,7 +110,7 @@ def test_denied_requests_are_told_with_their_reason(cella, shop, brokered):
     def told():
         text = cella("exec", brokered, "--", "cat", "/run/cella/denials").ok().text
         return {d["reason"]: d for d in map(json.loads, text.splitlines())}
-    wait_until(lambda: {"method_path", "placeholder_missing"} <= set(told()), 5, "the denials in the cell")
+    wait_until(lambda: {"method_path", "placeholder_missing"} <= set(told()), 20, "the denials in the cell")
     assert all(d["help"] for d in told().values())
 
 
@@ -128,12 +128,12 @@ def test_the_secret_is_nowhere_but_at_its_host(cella, shop, brokered):
 def test_a_changed_secret_is_used_at_once_without_a_new_cell(cella, shop, brokered, vault):
     generation = cella.inspect(brokered)["policy"]["generation"]
     vault("tok-second")
-    wait_until(lambda: cella.inspect(brokered)["policy"]["generation"] > generation, 5, "the new generation")
+    wait_until(lambda: cella.inspect(brokered)["policy"]["generation"] > generation, 20, "the new generation")
     seen = len(shop.keys)
     assert visit(cella, brokered, "curl").ok().text == "served"
     assert shop.keys[seen:] == ["tok-second"]
     vault(VALUE)
-    wait_until(lambda: visit(cella, brokered, "curl").ok() and shop.keys[-1] == VALUE, 5, "the old value again")
+    wait_until(lambda: visit(cella, brokered, "curl").ok() and shop.keys[-1] == VALUE, 20, "the old value again")
 
 
 def test_a_cell_that_runs_can_be_looked_into_later(cella, shop, vault, enforcer):

@@ -273,12 +273,12 @@ def test_a_gate_that_dies_takes_its_http_flows_along(cella, shop, enforcer, rest
         name = context.__enter__()
     try:
         download = cella.spawn("exec", name, "--", "curl", "-sS", "-o", "/dev/null", "-m", "60", f"https://{HTTPS}/download/{1 << 40}")
-        harness.wait_until(lambda: _received(cella, name) > 1 << 20, 10, "a download under way")
+        harness.wait_until(lambda: _received(cella, name) > 1 << 20, 20, "a download under way")
         warden, gate, engine = cella.warden(name), cella.gate(name), engine_of(cella, name)
         os.kill(warden, signal.SIGSTOP)
         try:
             os.kill(gate, signal.SIGKILL)
-            harness.wait_until(lambda: _ended(engine), 2, "the end of the engine")
+            harness.wait_until(lambda: _ended(engine), 20, "the end of the engine")
             before = _received(cella, name)
             time.sleep(0.3)
             assert _received(cella, name) == before

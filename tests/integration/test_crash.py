@@ -78,9 +78,9 @@ def test_kill(cella, point, who):
         if point == "while paused":
             cella("resume", "scene").ok()
         assert cella("exec", "scene", "--", "echo", "alive").ok().text == "alive"
-        harness.wait_until(lambda: len(_tasks(cella)) <= 1, 10, "the end of what the dead client ran")
+        harness.wait_until(lambda: len(_tasks(cella)) <= 1, 20, "the end of what the dead client ran")
     else:
-        harness.wait_until(lambda: not _alive(cella), 10, "the end of the cell")
+        harness.wait_until(lambda: not _alive(cella), 20, "the end of the cell")
     cella("gc").ok()
     if (cella.state / "names" / "scene").is_symlink():
         cella("rm", "--force", "scene").ok()
@@ -115,7 +115,7 @@ def test_warden_takes_a_stopped_agent_along(cella):
     os.kill(agent, signal.SIGSTOP)
     os.kill(warden, signal.SIGKILL)
     try:
-        harness.wait_until(lambda: _state(agent) in (None, "Z"), 5, "the end of the agent")
+        harness.wait_until(lambda: _state(agent) in (None, "Z"), 20, "the end of the agent")
     finally:
         with contextlib.suppress(OSError):
             os.kill(agent, signal.SIGKILL)
@@ -130,7 +130,7 @@ def test_kill_of_run_at_any_moment(cella, delay_ms):
     time.sleep(delay_ms / 1000)
     run.kill()
     run.communicate()
-    harness.wait_until(lambda: not cella.cells(), 10, "the end of the cell")
+    harness.wait_until(lambda: not cella.cells(), 20, "the end of the cell")
 
 
 def test_kill_of_the_warden_while_it_makes_a_cell(cella):
@@ -138,7 +138,7 @@ def test_kill_of_the_warden_while_it_makes_a_cell(cella):
     for delay in [n / 1000 for n in range(2, 34, 2)]:
         run = cella.spawn("run", "--name", "brief", "--", "sleep", "300")
         time.sleep(delay)
-        harness.wait_until(lambda: _kill_all(_wardens()) or run.poll() is not None, 10, "a warden to kill")
+        harness.wait_until(lambda: _kill_all(_wardens()) or run.poll() is not None, 20, "a warden to kill")
         run.communicate(timeout=20 * PATIENCE)
         assert run.returncode != 0
         cella("gc").ok()

@@ -524,7 +524,7 @@ def test_gate_killed_nothing_passes_and_the_cell_ends(cella, internet, policy):
         os.kill(gate, signal.SIGKILL)
         late = cella("exec", cell, "--", *PROBE, "tcp", world.ECHO, 8080)
         assert late.status != 0 or ast.literal_eval(late.text)["result"] != "ok", late
-        harness.wait_until(lambda: cella.ended(cell), 10, "the end of the cell")
+        harness.wait_until(lambda: cella.ended(cell), 20, "the end of the cell")
         assert internet.received(mark) == 0
 
 

@@ -102,7 +102,7 @@ def test_a_spare_is_shown_taken_and_made_good(cella, children):
         wait_until(lambda: len(waiting(cella, parent)) == 1, 30, "another spare")
         second = waiting(cella, parent)
         assert second != first and children(parent, "-n", "1", "--spares", "0") == second  # taken first, then no more
-        wait_until(lambda: not spares(cella), 10, "the end of the spare")
+        wait_until(lambda: not spares(cella), 20, "the end of the spare")
 
 
 def test_more_children_than_spares_and_a_fork_of_a_fork(cella, children):
@@ -149,7 +149,7 @@ def test_spares_go_with_their_cell(cella):
     with cella.cell() as parent:
         keep(cella, parent, 1)
         os.kill(cella.warden(parent), signal.SIGKILL)
-        wait_until(lambda: not spares(cella), 10, "the end of the spare")
+        wait_until(lambda: not spares(cella), 20, "the end of the spare")
         cella("gc").ok()
         assert cella("gc", "--check").ok().text == ""
 
@@ -210,7 +210,7 @@ def test_what_no_longer_fits_is_not_used(cella, internet, children, tmp_path):
         policy.write_text(CLOSED)  # the spare's warden has read the configuration before
         child, = children(parent)
         assert child != spare and dial(cella, child) == "ConnectionRefusedError"
-        wait_until(lambda: spare not in spares(cella), 10, "the end of the spare")
+        wait_until(lambda: spare not in spares(cella), 20, "the end of the spare")
         wait_until(lambda: waiting(cella, parent), 30, "another spare")
         spare, = waiting(cella, parent)
         child, = children(parent)  # the twin
@@ -226,7 +226,7 @@ def test_a_spare_takes_no_snapshot_but_its_own_cells(cella):
             fork = cella.spawn("__child", stdin=subprocess.PIPE)
             child = fork.communicate(f'{{"spare": "{spare}"}}\n{taken}\n'.encode(), timeout=240)[0].decode().strip()
             assert child != spare and cella.inspect(child)["parent"]["cell"] == cella.inspect(other)["id"]
-            wait_until(lambda: not spares(cella), 10, "the end of the spare")
+            wait_until(lambda: not spares(cella), 20, "the end of the spare")
             cella("rm", "--force", child).ok()
         finally:
             cella("snapshot", "rm", f"{other}-s")

@@ -232,13 +232,13 @@ def test_what_a_killed_fetch_leaves_is_found_by_gc(cella, fresh, tmp_path):
             f'mount --bind {apt} /usr/bin/apt-get; mount --bind {apt} /usr/bin/apt-cache; exec "$@"', "sh"]
     before = os.listdir("/tmp")
     fetch = cella.spawn("image", "kernel", "fetch", "--package", "linux-image-test", prefix=hide)
-    wait_until(lambda: told.exists() and told.read_text(), 10, "the download")
+    wait_until(lambda: told.exists() and told.read_text(), 20, "the download")
     place = pathlib.Path(told.read_text().strip())
     assert place.parent == fresh / "kernels" and os.listdir("/tmp") == before
     assert cella("gc", "--check").ok().text == ""  # it is at work
     fetch.kill()
     fetch.communicate()
-    wait_until(lambda: cella("gc", "--check").status == 1, 5, "apt's end")
+    wait_until(lambda: cella("gc", "--check").status == 1, 20, "apt's end")
     assert place.name in cella("gc", "--check").text and (place / "half.deb").exists()
     (fresh / "images" / ".tmp-left" / "root").mkdir(parents=True)
     (fresh / "images" / ".lock").touch()

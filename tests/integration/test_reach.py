@@ -2,10 +2,11 @@
 # SPDX-FileCopyrightText: The cella authors
 """cella reach: it says pass where the wall holds, fail where it does not, and never takes silence for proof. Judged by
 the world outside: nothing of a measurement may get there."""
+import contextlib
 import json
 import os
 import pathlib
-import time
+import signal
 
 import pytest
 
@@ -50,9 +51,8 @@ def throw_away(cella):
 @pytest.mark.quick
 def test_live_cell_passes_and_nothing_leaves(cella, internet):
     with cella.cell("--policy", POLICIES / "echo.json") as cell:
-        mark, began = internet.quiet(), time.monotonic()
+        mark = internet.quiet()
         report = cella("reach", cell, "--json").ok().json()
-        assert time.monotonic() - began < 10 or os.environ.get("LAB_VM")
         assert not internet.packets_since(mark) and not internet.connections_since(mark)
         assert report["verdict"] == "pass" and report["fail"] == report["not_measured"] == 0
         allowed = rows(report, expected="allow")
@@ -118,7 +118,7 @@ def test_five_hundred_rules_are_measured_whole(cella, internet, throw_away, tmp_
     assert not internet.packets_since(mark)
     assert status == 0, "\n".join(wrong(report))
     assert {r["rule"] for r in rows(report, expected="allow", result="pass")} == {r["id"] for r in nets + names + web}
-    assert (report["took_ms"] < 10000 or os.environ.get("LAB_VM")) and report["pass"] > 30 * share
+    assert report["pass"] > 30 * share
 
 
 def test_rules_beyond_a_measurement_are_not_passed(cella, internet, throw_away, tmp_path):
@@ -131,7 +131,7 @@ def test_rules_beyond_a_measurement_are_not_passed(cella, internet, throw_away, 
 
 
 LIVE = """import socket, sys, time
-s = socket.create_connection(('203.0.113.10', 8080), 10); s.settimeout(3)
+s = socket.create_connection(('203.0.113.10', 8080), 10); s.settimeout(20)
 print('open', flush=True)
 while not sys.stdin.closed:
     s.sendall(b'x'); assert s.recv(1) == b'x'; print('x', flush=True); time.sleep(0.01)"""
@@ -153,7 +153,7 @@ def test_connections_from_before_a_tightening(cella, internet):
     assert {"tighten.tcp", "tighten.metadata", "tighten.private", "tighten.neighbour", "tighten.udp"} <= {r["id"] for r in ended}
     assert all(r["try"]["carried"] and r["try"]["refused"] and not r["try"]["bytes"] and r["twin"]["got"] > 0 for r in ended)
     assert {r["id"] for r in lives} == {"tighten.kept"} and lives[0]["try"]["got"] > 0
-    assert all(r["try"]["us"] < 250000 for r in ended)
+    assert all(r["try"]["us"] < 5_000_000 for r in ended)  # the change cut them: nothing else does while it is measured
 
 
 @pytest.mark.parametrize("policy", ["deny", "wide.json"])
@@ -331,12 +331,25 @@ def test_ports_taken_are_not_measured(cella):
         process.wait()
 
 
-def test_policy_that_changes_meanwhile(cella):
-    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+@contextlib.contextmanager
+def _held(cella, cell):
+    """A measurement that is under way and stands still, because the agent does not take its probe."""
+    agent = cella.agent(cell)
+    os.kill(agent, signal.SIGSTOP)
+    try:
         process = cella.spawn("reach", cell)
         cella.wait_event(cell, {"kind": "reach.start"})
-        cella("policy", "set", cell, POLICIES / "wide.json").ok()
-        _, errors = process.communicate(timeout=20)
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(agent, signal.SIGCONT)
+
+
+def test_policy_that_changes_meanwhile(cella):
+    with cella.cell("--policy", POLICIES / "echo.json") as cell:
+        with _held(cella, cell) as process:
+            cella("policy", "set", cell, POLICIES / "wide.json").ok()
+        _, errors = process.communicate(timeout=60)
         assert process.returncode == 125 and b"changed while it was measured" in errors, errors
         assert "reach" not in cella.inspect(cell)
         assert cella("reach", cell, "--json").ok().json()["verdict"] == "pass"
@@ -344,18 +357,16 @@ def test_policy_that_changes_meanwhile(cella):
 
 def test_one_at_a_time(cella):
     with cella.cell() as cell:
-        process = cella.spawn("reach", cell)
-        cella.wait_event(cell, {"kind": "reach.start"})
-        cella("reach", cell).one_line(125, "being measured already")
-        assert process.wait(20) == 0
+        with _held(cella, cell) as process:
+            cella("reach", cell).one_line(125, "being measured already")
+        assert process.wait(60) == 0
 
 
 def test_cell_that_ends_meanwhile(cella):
     with cella.cell() as cell:
-        process = cella.spawn("reach", cell)
-        cella.wait_event(cell, {"kind": "reach.start"})
-        cella("rm", "--force", cell).ok()
-        assert process.wait(20) == 125
+        with _held(cella, cell) as process:
+            cella("rm", "--force", cell).ok()
+        assert process.wait(60) == 125
 
 
 # ---- what is refused

@@ -133,12 +133,12 @@ def test_a_changed_secret_is_fetched_again(cella, vault):
     with with_vault(cella, vault, secret="token") as (cell, call):
         assert call("facts") == {"generation": 1, "phase": "", "sum": sum(VALUE.encode())}
         vault("token", "new")
-        wait_until(lambda: call("facts")["sum"] == sum(b"new"), 5, "the new value")
+        wait_until(lambda: call("facts")["sum"] == sum(b"new"), 20, "the new value")
         assert cella.inspect(cell)["policy"]["generation"] == call("facts")["generation"] == 2
         cella.wait_event(cell, {"kind": "secret.rotated", "gen": 2})
         call.warden.call("phase", to="run")
         vault("token", "third")
-        wait_until(lambda: call("facts")["sum"] == sum(b"third"), 5, "the third value")
+        wait_until(lambda: call("facts")["sum"] == sum(b"third"), 20, "the third value")
         assert call("facts")["phase"] == "run" and cella.inspect(cell)["policy"]["generation"] == 4
 
 
@@ -150,7 +150,7 @@ def test_a_secret_that_goes_is_reported_and_the_policy_stays(cella, vault):
         policy = cella.inspect(cell)["policy"]
         assert policy["generation"] == 1 and "no secret" in policy["incomplete"]
         vault("token", "back")
-        wait_until(lambda: call("facts")["sum"] == sum(b"back"), 5, "the value that came back")
+        wait_until(lambda: call("facts")["sum"] == sum(b"back"), 20, "the value that came back")
         assert "incomplete" not in cella.inspect(cell)["policy"]
         assert cella.inspect(cell)["policy"]["generation"] == 3  # 2 was tried, and is never used again
 

@@ -230,7 +230,7 @@ except OSError: pass"""
     with cella.cell("--policy", POLICIES / "echo.json") as cell:
         assert denials(cella, cell) == []
         cella("exec", cell, "--", "python3", "-c", source).ok()
-        wait_until(lambda: {d["reason"] for d in denials(cella, cell)} >= {"no_rule", "hard_deny", "dns_refused"}, 5,
+        wait_until(lambda: {d["reason"] for d in denials(cella, cell)} >= {"no_rule", "hard_deny", "dns_refused"}, 20,
                    "three denials")
         found = {d["reason"]: d for d in denials(cella, cell)}
         assert (found["no_rule"]["dst"], found["no_rule"]["port"]) == ("203.0.113.77", 81)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from . import PATIENCE
+from . import EMULATED, PATIENCE
 from .guests import MACHINES
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -114,8 +114,9 @@ class Cella:
 
     def argv(self, *words):
         words = [w if isinstance(w, bytes) else str(w) for w in words]
-        if words and words[0] == "reach" and os.environ.get("LAB_VM") and "--timeout" not in words:
-            words += ["--timeout", "40s"]  # an emulated processor, perhaps shared
+        slow = "40s" if EMULATED else "20s" if "ASAN_OPTIONS" in os.environ else None
+        if words and words[0] == "reach" and slow and "--timeout" not in words:
+            words += ["--timeout", slow]
         if words and words[0] in ("run", "create") and "--backend" not in words and "--class" not in words:
             words[1:1] = ["--backend", self.backend]
         return [str(self.build / "cella")] + words
@@ -258,7 +259,7 @@ class Cella:
         yield found
         found += sorted(p for p in self.chains() - before if p.stem != "host")
 
-    def wait_event(self, chain, wanted, seconds=5.0):
+    def wait_event(self, chain, wanted, seconds=15.0):
         """The first event that has every member of `wanted` (values may be sets of allowed ones)."""
         deadline = time.monotonic() + seconds * PATIENCE
         while True:
@@ -316,7 +317,7 @@ def rss_bytes(pid):
     return 0
 
 
-def wait_until(condition, seconds=5.0, what="condition"):
+def wait_until(condition, seconds=15.0, what="condition"):
     deadline = time.monotonic() + seconds * PATIENCE
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds * PATIENCE} s: {what}"

@@ -325,6 +325,7 @@ static void test_full_drop(void **state)
 static void test_full_block(void **state)
 {
     struct audit *a;
+    uint64_t start;
     pid_t pid;
     int status, k;
 
@@ -333,13 +334,13 @@ static void test_full_block(void **state)
     sink.overflow = OVERFLOW_BLOCK;
     a = open_chain("abc");
     fill();
+    start = now_ns();
     pid = fork();
     if (pid == 0) { /* somebody makes room after a while */
         usleep(300000);
         make_room();
         _exit(0);
     }
-    uint64_t start = now_ns();
     for (k = 0; k < 40; k++)
         assert_int_equal(
             emit(

@@ -16,7 +16,7 @@
 
 #include "script.h"
 
-#define PATIENCE 5
+#define PATIENCE 20
 
 static struct errbuf eb;
 

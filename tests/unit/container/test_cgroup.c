@@ -3,6 +3,7 @@
 
 /* The layout of control groups on hosts of every shape, from texts; and, as root, a real group of
  * this host. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -140,8 +141,9 @@ static void test_real(void **state)
     struct cgroup_layout l;
     struct cgroup g;
     struct stat st;
-    int fds[CGROUP_N], v2, n, i, status;
+    int fds[CGROUP_N], in[2], v2, n, i, status;
     uint32_t d;
+    char c;
     pid_t pid;
 
     (void)state;
@@ -155,6 +157,7 @@ static void test_real(void **state)
     assert_non_null(strstr(eb.text, id));
     n = cgroup_entry(&g, &v2, fds, err);
     assert_true(n >= 0);
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     pid = fork();
     if (pid == 0) {
         char path[CGROUP_PATH_MAX + 16];
@@ -166,12 +169,15 @@ static void test_real(void **state)
             if (write_file_at(-100, path, "0") < 0)
                 _exit(1);
         }
+        (void)!write(in[1], "i", 1);
         for (;;)
             pause();
     }
     for (i = 0; i < n; i++)
         close(fds[i]);
-    usleep(100000); /* the child enters */
+    close(in[1]);
+    assert_int_equal(read(in[0], &c, 1), 1); /* the child is in */
+    close(in[0]);
     assert_int_equal(cgroup_wait_empty(&g, 0), 0);
     cgroup_close(&g);
     count_found = 0;
@@ -186,6 +192,14 @@ static void test_real(void **state)
         assert_non_null(strstr(found_text, g.dirs[d].path));
     }
     assert_int_equal(cgroup_reap(&l, id, 0, NULL, found, err), 0);
+}
+
+static uint64_t used(const struct cgroup *g)
+{
+    struct cgroup_stats s;
+
+    cgroup_stats_read(g, &s);
+    return s.unknown & 3u ? 0 : s.cpu_user_ns + s.cpu_system_ns;
 }
 
 /* As on a host without v2: the same hierarchies, v2 taken away from the layout. */
@@ -223,7 +237,8 @@ static void test_v1_only(void **state)
     }
     for (i = 0; i < n; i++)
         close(fds[i]);
-    usleep(200000);
+    for (i = 0; i < 1000 && used(&g) <= 10000000u; i++)
+        usleep(10000);
     assert_int_equal(cgroup_freeze(&g, 1, err), 0);
     cgroup_stats_read(&g, &s);
     assert_int_equal(s.unknown & 3u, 0);

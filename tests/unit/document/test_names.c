@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -687,6 +688,14 @@ static void test_builder_refuses(void **state)
     }
 }
 
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* Asking does not get slower with the number of rules. */
 static void test_many(void **state)
 {
@@ -703,13 +712,13 @@ static void test_many(void **state)
     buf_addf(&b, "]}");
     buf_add(&b, "", 1);
     compile(b.ptr, NULL, &t);
-    begin = now_ns();
+    begin = cpu_ns();
     for (i = 0; i < 100000; i++) {
         assert_int_equal(policy_name_find(&t, i % 2 ? "h9999.example.com" : "h1.example.com", 443,
                                           POLICY_TCP, &r),
                          POLICY_ALLOW);
     }
-    assert_true(now_ns() - begin <
+    assert_true(cpu_ns() - begin <
                 2000000000u); /* 20 µs each; a walk over all takes ten times that */
     assert_string_equal(ask(&t, "h9999.example.com", 443), "r9999/t");
     policy_table_fini(&t);

@@ -215,7 +215,7 @@ static void kill_engine(const struct cella_attached *at)
     assert_int_equal(poll(&p, 1, 0), 0);
     kill(pid, SIGKILL);
     host_turn(200);
-    assert_int_equal(poll(&p, 1, 1000), 1);
+    assert_int_equal(poll(&p, 1, 10000), 1);
     assert_int_equal(engine(), 0);
 }
 
@@ -240,7 +240,7 @@ static void test_again(void **state)
     assert_int_equal(at.ca_pem.len, strlen(applied_pem));
     assert_memory_equal(at.ca_pem.ptr, applied_pem, at.ca_pem.len);
     kill((pid_t)gate, SIGKILL);
-    assert_int_equal(poll(&p, 1, 1000), 1);
+    assert_int_equal(poll(&p, 1, 10000), 1);
     withheld = 1; /* a secret that is gone stops its requests, not the gate */
     assert_int_equal(world.ops->restart(cell, &at, NULL), 0);
     withheld = 0;
@@ -411,7 +411,7 @@ static void test_through(void **state)
     before = ms();
     assert_int_equal(apply(cell, "{}", 2, msg), 0);
     assert_int_equal(wait_child(holding), 0);
-    assert_true(ms() - before < 1500); /* the interpreter's end included */
+    assert_true(ms() - before < 8000); /* by itself it would have waited for 10 s */
     assert_int_equal(killed, 1);
     world.ops->detach(cell);
     kill(server, SIGKILL);

@@ -93,6 +93,7 @@ class Server(threading.Thread):
             self.ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.ctx.load_cert_chain(f"{TMP}/{cert}.pem", f"{TMP}/{cert}.key")
             self.ctx.set_alpn_protocols(["http/1.1"])
+        self.heard = threading.Event()  # a client has the first of what is sent in pieces
         self.start()
 
     def run(self):
@@ -176,7 +177,8 @@ class Server(threading.Thread):
     def do_sse(self, c, head, buf):
         c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         c.sendall(b"9\r\ndata: 1\n\n\r\n")
-        time.sleep(1)
+        self.heard.wait(10)
+        time.sleep(0.1)
         c.sendall(b"9\r\ndata: 2\n\n\r\n0\r\n\r\n")
         return buf
 
@@ -286,7 +288,7 @@ class Stage:
         self.p.stdin.write(text + "\n")
         self.p.stdin.flush()
 
-    def wait(self, kind, timeout=5, **want):
+    def wait(self, kind, timeout=10, **want):
         end = time.monotonic() + timeout
         while True:
             m = self.events.get(timeout=max(0.01, end - time.monotonic()))
@@ -513,9 +515,16 @@ def read_response(s, buf=b""):
     return head, buf[:n], buf[n:]
 
 
+def until(condition, what, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+
+
 def ended(s):
     """The peer closed, one way or the other."""
-    s.settimeout(5)
+    s.settimeout(10)
     try:
         while s.recv(65536):
             pass
@@ -606,10 +615,10 @@ class H1(Case):
         s = connect("api.example")
         s.sendall(b"GET /sse HTTP/1.1\r\nHost: api.example\r\n\r\n")
         head, rest = read_head(s)
-        t = time.monotonic()
         while b"data: 1" not in rest:
             rest += s.recv(1000)
-        self.assertLess(time.monotonic() - t, 0.5)
+        self.assertNotIn(b"data: 2", rest)  # it is sent when this one is here
+        STAGE.server.heard.set()
         while not rest.endswith(b"0\r\n\r\n"):
             rest += s.recv(1000)
         self.assertIn(b"data: 2", rest)
@@ -696,10 +705,13 @@ class H1(Case):
         """It says goodbye and goes; the engine's own goodbye fails, once."""
         for _ in range(8):
             self.goodbye(b"GET /late HTTP/1.1\r\nHost: api.example\r\n\r\n")[0].close()
-        time.sleep(0.7)
-        before = STAGE.cpu_ticks()
-        time.sleep(1)
-        self.assertLess(STAGE.cpu_ticks() - before, 5)
+        for _ in range(10):  # what is left to be done is done at some time; who asks again and again never ends
+            before = STAGE.cpu_ticks()
+            time.sleep(1)
+            used = STAGE.cpu_ticks() - before
+            if used < 5:
+                break
+        self.assertLess(used, 5)
 
     def test_curl(self):
         r = sh("curl", "-sS", "--fail", "--cacert", f"{TMP}/cell-ca.pem", "--connect-to",
@@ -1001,13 +1013,15 @@ class H2(Case):
 
     def test_resets(self):
         c = H2Client("h2.example")
+        STAGE.h2.raw[:] = b""
         self.assertEqual(c.answer(c.ask("/reset"))["reset"], 7)
         stream = c.ask("/slow", method="POST", end=False, data=b"x")
-        time.sleep(0.2)
+        until(lambda: b"'/slow'" in STAGE.h2.raw, "the request at the server")
         n = len(STAGE.h2.resets)
         c.c.reset_stream(stream, 8)
         c.flush()
         self.assertEqual(c.answer(c.ask("/x"))["head"][":status"], "200")
+        until(lambda: STAGE.h2.resets[n:], "the reset at the server")
         self.assertEqual(STAGE.h2.resets[n:], [8])
 
     def test_rapid_reset(self):
@@ -1029,8 +1043,9 @@ class H2(Case):
 
     def test_publication(self):
         c = H2Client("h2.example")
+        STAGE.h2.raw[:] = b""
         a, b = c.ask("/slow"), c.ask("/slow2")
-        time.sleep(0.2)
+        until(lambda: b"'/slow2'" in STAGE.h2.raw, "the requests at the server")
         m = STAGE.publish(RULES.replace("id=h2 host=h2.example ports=9443",
                                         "id=h2 host=h2.example ports=9443 methods=GET paths=/other,/x"))
         try:

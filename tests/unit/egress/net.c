@@ -354,7 +354,7 @@ static const struct seen *seen_event(const char *kind, const char *reason, const
 const struct seen *find_event(const char *kind, const char *reason, const char *dst, int port)
 {
     const struct seen *s;
-    int turns = 100; /* of 20 ms: a loaded machine is late, not wrong */
+    int turns = 500; /* of 20 ms: a loaded machine is late, not wrong */
 
     while (!(s = seen_event(kind, reason, dst, port)) && turns--)
         host_turn(20);
@@ -363,7 +363,7 @@ const struct seen *find_event(const char *kind, const char *reason, const char *
 
 void wait_events(size_t n)
 {
-    int turns = 100;
+    int turns = 500;
 
     while (world.n_seen < n && turns--)
         host_turn(20);

@@ -66,7 +66,7 @@ void *attach_cell(int i, const char *document, struct cella_attached *ret);
 int apply_to(void *cell, const char *document, uint64_t gen, struct cella_applied *ret);
 /* Lets the host loop run until nothing came for `ms`. */
 void host_turn(int ms);
-/* Waits for it, 2 s at most. */
+/* Waits for it, 10 s at most. */
 const struct seen *find_event(const char *kind, const char *reason, const char *dst, int port);
 void wait_events(size_t n); /* until so many were seen, the same */
 void forget_events(void);

@@ -454,7 +454,7 @@ static void test_gate_killed(void **state)
     (void)state;
     assert_int_equal(poll(&p, 1, 0), 0);
     kill((pid_t)at.gate_pid, SIGKILL);
-    assert_int_equal(poll(&p, 1, 1000), 1);
+    assert_int_equal(poll(&p, 1, 10000), 1);
     assert_int_equal(wait_child(flow), ECONNRESET);
     host_turn(50);
     assert_non_null(find_event("net.deny", "broker_down", NULL, -1));
@@ -478,7 +478,7 @@ static void test_unrecorded_flow(void **state)
     world.emit_result = -ENOSPC;
     in_ns(world.cell_ns[0], probe_echo, &t);
     host_turn(50);
-    assert_int_equal(poll(&p, 1, 1000), 1);
+    assert_int_equal(poll(&p, 1, 10000), 1);
     world.emit_result = 0;
     world.ops->detach(cell);
     forget_events();

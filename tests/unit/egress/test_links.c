@@ -64,9 +64,9 @@ static void test_nothing_left(void **state)
     world.ops->detach(cell);
     assert_int_equal(open_fds(), fds);
     assert_int_equal(kill((pid_t)at.gate_pid, 0), -1);
-    for (i = 0; i < 200 && in_ns(world.cell_ns[0], has_eth0, NULL); i++)
+    for (i = 0; i < 1000 && in_ns(world.cell_ns[0], has_eth0, NULL); i++)
         usleep(10000); /* the kernel takes namespaces down in its own time */
-    assert_true(i < 200);
+    assert_true(i < 1000);
     forget_events();
 }
 
@@ -159,7 +159,7 @@ static void test_link_tap(void **state)
     memcpy(frame + sizeof(head), ip, len);
     assert_int_equal(write(at.own_tap_fd, frame, sizeof(head) + len), sizeof(head) + len);
     p.fd = at.own_tap_fd;
-    for (tries = 0; tries < 10 && !reset && poll(&p, 1, 500) == 1; tries++) {
+    for (tries = 0; tries < 10 && !reset && poll(&p, 1, 5000) == 1; tries++) {
         n = read(at.own_tap_fd, frame, sizeof(frame));
         reset = n >= 24 + 40 && frame[24] == 0x45 && frame[24 + 9] == 6 && frame[24 + 33] & 4;
     }

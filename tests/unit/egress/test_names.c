@@ -98,7 +98,7 @@ static void test_dns_unlisted(void **state)
 static void test_dns_caps(void **state)
 {
     static const char doc[] =
-        "{\"version\":1,\"dns\":{\"max_label\":20,\"max_qps\":10},\"allow\":["
+        "{\"version\":1,\"dns\":{\"max_label\":20,\"max_qps\":5},\"allow\":["
         "{\"id\":\"w\",\"host\":\"*.wild.example\",\"ports\":[80],\"layer\":\"raw\"},"
         "{\"id\":\"e\",\"host\":\"a-rather-long-but-listed-label.test.example\",\"ports\":[80],"
         "\"layer\":\"raw\"}]}";

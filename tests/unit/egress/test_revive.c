@@ -51,7 +51,7 @@ static void wait_death(void)
 {
     struct pollfd p = {.fd = at.borrow_exit_fd, .events = POLLIN};
 
-    assert_int_equal(poll(&p, 1, 2000), 1);
+    assert_int_equal(poll(&p, 1, 10000), 1);
 }
 
 static int restart(void *cell)

@@ -450,7 +450,7 @@ int apply(const char *document, uint64_t gen, struct cella_applied *ret)
     return apply_to(zone_cell, document, gen, ret);
 }
 
-const struct seen *event(const char *kind, const char *reason, const char *name)
+static const struct seen *last_event(const char *kind, const char *reason, const char *name)
 {
     size_t i;
 
@@ -459,6 +459,16 @@ const struct seen *event(const char *kind, const char *reason, const char *name)
             !strcmp(world.seen[i].name, name))
             return &world.seen[i];
     return NULL;
+}
+
+const struct seen *event(const char *kind, const char *reason, const char *name)
+{
+    const struct seen *s;
+    int turns = 500; /* of 20 ms, as find_event() */
+
+    while (!(s = last_event(kind, reason, name)) && turns--)
+        host_turn(20);
+    return s;
 }
 
 int zone_up(void **state)

@@ -38,7 +38,8 @@ extern uint8_t block[BLOCK];
 void up_with(const char *document);
 void done(void);
 int apply(const char *document, uint64_t gen, struct cella_applied *ret);
-const struct seen *event(const char *kind, const char *reason, const char *name); /* the last */
+const struct seen *event(const char *kind, const char *reason,
+                         const char *name); /* the last; waits for it */
 
 /* ---- DNS ---- */
 struct ask {

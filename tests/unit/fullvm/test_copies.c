@@ -18,7 +18,7 @@
 #undef fail /* cmocka has its own */
 #include <cmocka.h>
 
-#define COPY_MS (getenv("LAB_VM") ? 60000 : 6000) /* the lab emulates what runs the machine */
+#define COPY_MS (getenv("LAB_VM") ? 60000 : 30000) /* the lab emulates what runs the machine */
 #define FILL "fill 33554432 "
 
 static struct machine source;

@@ -137,6 +137,7 @@ static void test_descriptors(void **state)
 
 static void test_pause(void **state)
 {
+    struct pollfd p = {.fd = shared.ports[0], .events = POLLIN};
     long before, after;
 
     (void)state;
@@ -145,8 +146,9 @@ static void test_pause(void **state)
     assert_int_equal(machine_ask_ms(&shared, 0, 400, "ping"), -ETIMEDOUT);
     RUNS(machine_ops()->resume(shared.self, &shared.eb.err));
     assert_int_equal(machine_ask_ms(&shared, 0, 10000, ""), 1); /* the answer to ping */
-    usleep(100000);
-    recv(shared.ports[0], shared.reply, sizeof(shared.reply), MSG_DONTWAIT); /* and to "" */
+    if (!strchr(shared.reply, '\n'))                            /* and to "" */
+        assert_true(poll(&p, 1, 10000) == 1 &&
+                    recv(p.fd, shared.reply, sizeof(shared.reply), 0) > 0);
     after = machine_ask(&shared, 0, "uptime");
     assert_true(after >= before);
 }
@@ -383,7 +385,7 @@ static void host_dies(int started)
     assert_true(p.fd >= 0);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    ended = poll(&p, 1, 5000);
+    ended = poll(&p, 1, 20000);
     pidfd_signal(p.fd, SIGKILL);
     close(p.fd);
     assert_int_equal(ended, 1);
@@ -417,7 +419,7 @@ static void test_killed(void **state)
     RUNS(machine_ops()->start(m.self, &m.started, &m.eb.err));
     p = (struct pollfd){.fd = m.started.borrow_exit_fd, .events = POLLIN};
     kill((pid_t)m.started.host_pid, SIGKILL);
-    assert_int_equal(poll(&p, 1, 5000), 1);
+    assert_int_equal(poll(&p, 1, 20000), 1);
     assert_int_equal(machine_ops()->pause(m.self, errbuf_init(&m.eb)), -EPIPE);
     assert_non_null(strstr(m.eb.text, "it has ended"));
     assert_int_equal(machine_ops()->stop(m.self, CELLA_STOP_KILL, 0, NULL), 0);
@@ -447,7 +449,7 @@ static void test_probe(void **state)
 
     (void)state;
     assert_int_equal(machine_ops()->probe(&machine_host, &report, &probe, errbuf_init(&eb)), 0);
-    assert_true(now_ns() - from < 1000000000u);
+    assert_true(now_ns() - from < 5000000000u); /* a few ms, unless the host is busy */
     assert_int_equal(probe.net_need, CELLA_NET_TAP);
     assert_int_equal(probe.root_need, CELLA_ROOT_IMAGE);
     if (!virtualised) {

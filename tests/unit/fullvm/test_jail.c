@@ -216,7 +216,7 @@ static void test_dies_with_host(void **state)
     p.fd = pidfd_open_(theirs);
     kill(host, SIGKILL);
     waitpid(host, NULL, 0);
-    assert_int_equal(poll(&p, 1, 3000), 1);
+    assert_int_equal(poll(&p, 1, 20000), 1);
     close(p.fd);
     close(ends[0]);
     close(ends[1]);

@@ -16,7 +16,7 @@
 #undef fail /* cmocka has its own */
 #include <cmocka.h>
 
-#define COPY_MS (getenv("LAB_VM") ? 60000 : 6000) /* the lab emulates what runs the machine */
+#define COPY_MS (getenv("LAB_VM") ? 60000 : 30000) /* the lab emulates what runs the machine */
 
 static struct machine source;
 static char where[100];

@@ -126,7 +126,7 @@ int cell_start(struct cell *c, int as_init)
     if (r < 0 || loop_new(&c->loop) < 0)
         return r < 0 ? r : -ENOMEM;
     r = link_new(c->loop, sv[0], &events, c, &c->link);
-    return r < 0 ? r : cell_wait(c, &c->hello, 5000);
+    return r < 0 ? r : cell_wait(c, &c->hello, 20000);
 }
 
 void cell_stop(struct cell *c)

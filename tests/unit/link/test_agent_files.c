@@ -76,7 +76,7 @@ static void put(void **state, struct op *o, const char *path, const char *text, 
     if (mode >= 0)
         field_add_u32(&b, CELLA_TAG_MODE, (uint32_t)mode);
     op_path(*state, o, CELLA_OP_PUT, path, &b);
-    op_write(o, text, n, 3000);
+    op_write(o, text, n, 10000);
     op_eof(o);
     assert_int_equal(op_wait(o, 10000), 0);
 }
@@ -181,12 +181,12 @@ static void test_put_abandoned(void **state)
 
     spew("kept", "kept");
     op_path(*state, &o, CELLA_OP_PUT, at("kept"), NULL);
-    assert_int_equal(op_write(&o, "half", 4, 1000), 4);
-    for (i = 0; i < 100 && !entries(".cella-"); i++)
+    assert_int_equal(op_write(&o, "half", 4, 10000), 4);
+    for (i = 0; i < 1000 && !entries(".cella-"); i++)
         cell_turn(*state, 10);
     assert_int_equal(entries(".cella-"), 1);
     link_send(o.s, CELLA_FRAME_CLOSE, 0, NULL, 0);
-    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_int_equal(op_wait(&o, 10000), 0);
     expect_error(&o, ECANCELED, "abandoned");
     assert_int_equal(entries(".cella-"), 0);
     text = slurp("kept");
@@ -215,16 +215,18 @@ static void test_get_refusals(void **state)
 static void test_get_held_back(void **state)
 {
     struct op o;
-    int fd = open(at("sparse"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    int i, fd = open(at("sparse"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 
     assert_int_equal(ftruncate(fd, 1ll << 33), 0);
     close(fd);
     op_path(*state, &o, CELLA_OP_GET, at("sparse"), NULL);
     o.no_credit = 1;
+    for (i = 0; i < 1000 && o.got < CELLA_WINDOW; i++)
+        cell_turn(*state, 10);
     cell_turn(*state, 300);
     assert_int_equal(o.got, CELLA_WINDOW);
     link_send(o.s, CELLA_FRAME_CLOSE, 0, NULL, 0);
-    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_int_equal(op_wait(&o, 10000), 0);
     expect_error(&o, ECANCELED, "abandoned");
 }
 
@@ -308,7 +310,7 @@ static void test_mkdir_and_rename(void **state)
     assert_int_equal(st.st_mode & 07777, 01777);
     field_add_str(&b, CELLA_TAG_PATH2, at("moved"));
     op_path(*state, &o, CELLA_OP_RENAME, at("p"), &b);
-    assert_int_equal(op_wait(&o, 5000), 0);
+    assert_int_equal(op_wait(&o, 10000), 0);
     expect_result(&o);
     op_fini(&o);
     assert_int_equal(stat(at("moved/q/r"), &st), 0);

@@ -208,7 +208,7 @@ int drv_wait(struct drv *d, uint32_t q, uint32_t *ret_len)
 {
     struct waited w = {.d = d, .q = q};
 
-    drv_run(d, 2000, came, &w);
+    drv_run(d, 20000, came, &w);
     *ret_len = w.len;
     return w.got ? (int)w.head : -ETIMEDOUT;
 }

@@ -60,7 +60,7 @@ static void backend_walk(void **state)
     assert_int_equal(stats.unknown, 0x7ff);
     assert_ok(backend_stop(&b, CELLA_STOP_KILL, 0, err), eb);
     struct pollfd pf = {started.borrow_exit_fd, POLLIN, 0};
-    assert_int_equal(poll(&pf, 1, 1000), 1);
+    assert_int_equal(poll(&pf, 1, 10000), 1);
     assert_ok(backend_stop(&b, CELLA_STOP_KILL, 0, err), eb);
     assert_int_equal(backend_start(&b, &started, err), -EPROTO);
     backend_destroy(&b);

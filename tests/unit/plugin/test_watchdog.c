@@ -49,10 +49,10 @@ static int run(void (*fn)(void), char out[1024])
 
 static void in_time(void)
 {
-    watchdog_enter(&outer, "create", 100000000);
+    watchdog_enter(&outer, "create", SECOND_NS);
     nap(20);
     watchdog_leave();
-    nap(150); /* past the deadline, but nobody is in a plugin */
+    nap(1100); /* past the deadline, but nobody is in a plugin */
 }
 
 static void hang_with_seconds(void)
@@ -64,9 +64,9 @@ static void hang_with_seconds(void)
 /* The inner call takes longer than the outer deadline: its time is its own. */
 static void inner_is_slow(void)
 {
-    watchdog_enter(&outer, "create", 150000000);
-    watchdog_enter(&inner, "event", SECOND_NS);
-    nap(300);
+    watchdog_enter(&outer, "create", SECOND_NS);
+    watchdog_enter(&inner, "event", 20 * SECOND_NS);
+    nap(1500);
     watchdog_leave();
     nap(20);
     watchdog_leave();
