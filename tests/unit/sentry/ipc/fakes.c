@@ -201,6 +201,8 @@ int64_t fake_call(long number, const uint64_t a[6])
         return fd_close((int)a[0]);
     if (number == SYS_getpid)
         return current->process->pid;
+    if (number == SYS_unlink)
+        return fake_unlink((const char *)a[0]);
     if (number == SYS_rt_sigprocmask) {
         current->blocked |= *(const sigbits *)a[1];
         return 0;
@@ -428,4 +430,5 @@ void posix_timer_fire(void *owner)
 const struct file_ops *const file_ops[FILE_KINDS] = {
     [FILE_PIPE] = &pipe_ops,         [FILE_EVENTFD] = &eventfd_ops, [FILE_TIMERFD] = &timerfd_ops,
     [FILE_SIGNALFD] = &signalfd_ops, [FILE_EPOLL] = &epoll_ops,     [FILE_PIDFD] = &pidfd_ops,
+    [FILE_SOCKET] = &socket_ops,
 };

@@ -11,6 +11,7 @@ void fake_begin(void); /* arena, the first task */
 void fake_end(void);   /* closes all; says on stderr what is left, and exits with 5 then */
 void fake_task_begin(void), fake_task_end(void);
 int64_t fake_call(long number, const uint64_t a[6]); /* read, write, close, dup, fcntl, ioctl, … */
+int64_t fake_unlink(const char *name);
 void fake_raise(int signo);
 unsigned fake_sigpipes(void);
 struct process *fake_process(int32_t pid); /* another one, alive */
