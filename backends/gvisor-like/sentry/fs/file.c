@@ -215,7 +215,14 @@ static int anonymous_setattr(struct inode *inode, const struct setattr *change)
     return 0;
 }
 
-static const struct inode_ops inode_ops_anonymous = {.setattr = anonymous_setattr};
+/* By its name in /proc/PID/fd. */
+static int anonymous_open(struct inode *inode, struct file *file)
+{
+    return S_ISFIFO(inode->mode) ? fifo_open(inode, file) : -ENXIO;
+}
+
+static const struct inode_ops inode_ops_anonymous = {.setattr = anonymous_setattr,
+                                                     .open = anonymous_open};
 
 const struct inode_ops *const inode_ops[INODE_KINDS] = {
     [INODE_MEMFS] = &inode_ops_memfs,    [INODE_PROC] = &inode_ops_proc,

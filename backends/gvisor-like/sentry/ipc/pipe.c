@@ -339,9 +339,11 @@ int pipe_new(struct file **ret_read, struct file **ret_write, uint32_t flags)
         flags &= O_NONBLOCK | O_DIRECT;
         *ret_read = pipe_end(pipe, inode, O_RDONLY | (flags & O_NONBLOCK));
         *ret_write = *ret_read ? pipe_end(pipe, inode, O_WRONLY | flags) : NULL;
-        if (*ret_write)
+        if (*ret_write) {
+            inode->data = pipe; /* it can be opened again, by /proc/PID/fd */
+            pipe->inode = inode;
             r = 0;
-        else if (*ret_read)
+        } else if (*ret_read)
             file_put(*ret_read);
         inode_put(inode);
     }
