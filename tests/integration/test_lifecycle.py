@@ -52,9 +52,7 @@ def test_command_that_cannot_run_is_126(cella):
 
 @pytest.mark.quick
 def test_wall_clock_limit(cella):
-    started = time.monotonic()
-    result = cella.run("--timeout", "1s", "--", "sleep", "60", timeout=50).one_line(124, "wall|time", "1")
-    assert time.monotonic() - started < 45, result  # no process left: the residue scan of the fixture
+    cella.run("--timeout", "1s", "--", "sleep", "25").one_line(124, "wall|time", "1")  # no process left: the residue scan
 
 
 @pytest.mark.kvm
