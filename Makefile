@@ -26,9 +26,9 @@ test: deps
 check: deps
 	@tools/run-tests --quick
 
-# The integration suite in the lab machine (cgroup v2) alone.
+# The whole integration suite in the lab machine (cgroup v2) alone.
 test-lab: deps
-	@tools/run-tests --only build,lab
+	@tools/run-tests --only build,lab-all
 
 # The suites of a cell's life, limits, egress, crashes and copies on machines that KVM runs, all of them: over an hour.
 test-lab-machines: deps

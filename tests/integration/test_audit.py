@@ -150,6 +150,7 @@ def test_output_of_a_cell_is_no_event(cella):
     assert len([e for e in cella.events(made[0]) if e["kind"] == "cell.admit"]) <= 1
 
 
+@pytest.mark.lab
 def test_files_in_and_out_are_recorded_with_digest(cella, tmp_path):
     import hashlib
     (tmp_path / "f").write_bytes(b"content")
@@ -198,6 +199,7 @@ def _small_disk(cella, overflow, size="64k"):
         shutil.rmtree(directory)
 
 
+@pytest.mark.lab
 def test_full_disk_fail_closed(cella):
     with _small_disk(cella, "fail-closed") as (_, make_room):
         result = cella.run("--", "sh", "-c", "echo ran", timeout=30)
@@ -207,6 +209,7 @@ def test_full_disk_fail_closed(cella):
         assert cella.run("--", "echo", "ran").ok().text == "ran"
 
 
+@pytest.mark.lab
 def test_full_disk_fail_closed_while_a_cell_runs(cella):
     with _small_disk(cella, "fail-closed") as (directory, make_room):
         make_room()
@@ -221,6 +224,7 @@ def test_full_disk_fail_closed_while_a_cell_runs(cella):
             make_room()
 
 
+@pytest.mark.lab
 def test_full_disk_drop_counts(cella):
     with _small_disk(cella, "drop") as (directory, make_room):
         assert cella.run("--", "echo", "ran").ok().text == "ran"
@@ -231,6 +235,7 @@ def test_full_disk_drop_counts(cella):
         assert re.search(r'"(audit\.)?dropped', text) or "drop" in text, text[-2000:]
 
 
+@pytest.mark.lab
 def test_full_disk_block_waits(cella):
     with _small_disk(cella, "block") as (_, make_room):
         run = cella.spawn("run", "--", "echo", "ran")

@@ -114,6 +114,7 @@ def test_denied_requests_are_told_with_their_reason(cella, shop, brokered):
     assert all(d["help"] for d in told().values())
 
 
+@pytest.mark.lab
 def test_the_secret_is_nowhere_but_at_its_host(cella, shop, brokered):
     assert VALUE in shop.keys
     cella.wait_event(brokered, {"kind": "secret.used", "name": "token", "purpose": "inject:llm"})
@@ -159,6 +160,7 @@ def test_a_cell_that_runs_can_be_looked_into_later(cella, shop, vault, enforcer)
         context.__exit__(None, None, None)
 
 
+@pytest.mark.lab
 def test_an_engine_that_dies_is_started_again_with_the_same_authority(cella, shop, enforcer, restarting):
     """A program that trusts the cell's authority since before goes on; the secret is fetched anew; and twice."""
     policy = shop.directory / "policy.json"

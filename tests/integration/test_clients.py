@@ -196,6 +196,7 @@ def test_server_sent_events_are_not_held_back(run):
     assert python(run, EVENTS_CLIENT, f"https://{HTTPS}") == "data: 1\n['data: 2']"
 
 
+@pytest.mark.lab
 def test_requests(run):
     first, second = python(run, REQUESTS_CLIENT, f"https://{HTTPS}", PLACEHOLDER).split("\n")
     assert first == f"HTTP/1.1 {VALUE}"
@@ -263,6 +264,7 @@ def test_a_large_upload_takes_no_memory(cella, cell, run, framing, size):
     assert 0 < peak < before + (4 << 20), (before, peak)
 
 
+@pytest.mark.lab
 def test_a_gate_that_dies_takes_its_http_flows_along(cella, shop, enforcer, restarting):
     """The engine has copies of a flow's descriptors and goes by itself, also while the warden cannot act; afterwards both are
     there again, and the cell trusts them as before."""
@@ -313,6 +315,7 @@ def test_bytes_per_second_hold_for_http(cella, shop, enforcer):
             context.__exit__(None, None, None)
 
 
+@pytest.mark.lab
 def test_a_limit_of_bytes_is_kept_by_http(cella, shop, enforcer):
     """The upload is cut, with the reason; what went before it counts."""
     path = shop.directory / "total.json"

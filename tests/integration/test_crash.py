@@ -12,6 +12,8 @@ from harness import PATIENCE
 from harness import cella as harness
 from harness import residue
 
+pytestmark = pytest.mark.lab
+
 POINTS = ["after create", "after start", "during exec", "during output", "while paused"]
 VICTIMS = ["client", "warden", "gate", "agent"]
 # What machines of the lab run: every point, and every victim.

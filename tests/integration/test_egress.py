@@ -211,7 +211,7 @@ def test_case(cella, internet, services, names, reach, case):
     elif case["expect"] == "no-bytes":
         assert internet.received(mark) == 0, (answer, packets)
     else:
-        assert internet.received(mark) > 0, (answer, packets)
+        harness.wait_until(lambda: internet.received(mark) > 0, what=f"bytes at the server: {answer} {packets}")
     assert set(answer["result"].split("/")) <= set(case["client"]), answer
     if event:
         cella.wait_event(cell, event)
@@ -232,12 +232,12 @@ def _twin(cella, internet, reach, case):
         args = _fill(case["args"], facts)
         with own_echo(internet, int(args[1])) if case["probe"] == "tcp" else contextlib.nullcontext():
             answer = bare(internet, case["probe"], *args)
-        seen = internet.packets_since(mark)
-        assert seen and (case["id"] in KNOCKS or any(p.size for p in seen)), (answer, seen)  # bytes moved
+        harness.wait_until(lambda: any(case["id"] in KNOCKS or p.size for p in internet.packets_since(mark, 0)), what=f"bytes at the world: {answer}")
     else:
         cell, facts = reach(case["twin"])
         answer = probe(cella, cell, case["probe"], *_fill(case["args"], facts))
-        assert "ok" in answer["result"] and internet.received(mark) > 0, answer
+        assert "ok" in answer["result"], answer
+        harness.wait_until(lambda: internet.received(mark) > 0, what=f"bytes at the server: {answer}")
 
 
 @pytest.mark.quick
@@ -291,6 +291,7 @@ def test_none_has_no_device_and_deny_has_one(cella, reach):
     assert len(probe(cella, reach("deny")[0], "devices")["names"]) == 2
 
 
+@pytest.mark.lab
 @pytest.mark.shares("wide.json")
 def test_denied_dns_sends_nothing_upstream(cella, internet, reach):
     cell, facts = reach("wide.json")
@@ -319,6 +320,7 @@ print(hashlib.sha256(data).hexdigest() == hashlib.sha256(got).hexdigest(), len(g
     assert cella("exec", cell, "--", "python3", "-c", source).ok().text == f"True {4 << 20}"
 
 
+@pytest.mark.lab
 @pytest.mark.shares("echo.json")
 def test_many_connections_at_once(cella, internet, reach):
     source = """import socket
@@ -329,6 +331,7 @@ print(all and sum(s.recv(3) == b'%03d' % n for n, s in enumerate(all)))"""
     assert cella("exec", cell, "--", "python3", "-c", source).ok().text == "100"
 
 
+@pytest.mark.lab
 @pytest.mark.shares("echo.json")
 def test_reader_that_is_slow_costs_no_memory(cella, internet, reach):
     """A server that sends without end to a cell that does not read."""
@@ -358,6 +361,7 @@ def test_allowed_flow_is_an_event_with_its_rule(cella, reach):
     cella.wait_event(cell, {"kind": "net.allow", "rule": "echo", "dst": world.ECHO, "port": 7003})
 
 
+@pytest.mark.lab
 def test_many_denials_are_bounded_and_counted(cella, internet):
     """A cell that knocks thousands of times neither floods the audit nor hides how often it knocked."""
     source = """import socket
@@ -390,6 +394,7 @@ def test_no_two_cells_share_a_link(cella, internet, reach):
     assert other != facts["address"]
 
 
+@pytest.mark.lab
 def test_network_root_in_the_cells_namespace(cella, internet):
     """As if the cell had every right over its own network: other sources, raw packets, IPv6. The gate side holds."""
     if cella.backend != "container":
@@ -428,6 +433,7 @@ head = struct.pack('!IHBB', 6 << 28, len(body), 58, 255) + source + group
 for _ in range(3): s.send(bytes.fromhex('333300000001') + mac + b'\\x86\\xdd' + head + body)"""
 
 
+@pytest.mark.lab
 def test_router_advertisement_changes_nothing(cella, internet):
     """Sent by whoever owns the cell's network: the gate's side learns no address and no route, and says that it came."""
     if cella.backend != "container":
@@ -505,6 +511,7 @@ def test_gate_namespace_has_no_way_out(cella, reach):
     assert len([name for name in links if name != "lo"]) == 1, links
 
 
+@pytest.mark.lab
 @pytest.mark.shares("deny")
 def test_the_chains_are_the_written_ones(cella, reach):
     """The rules as nft reads them back, line by line: what policy/egress-nft/ruleset.c has in its tables."""

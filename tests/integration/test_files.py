@@ -73,6 +73,7 @@ def test_names_with_odd_bytes(cella, cell, tmp_path, name):
 
 @pytest.mark.parametrize("link", ["/etc/shadow", "../../../../../../etc/shadow", "/proc/1/root/etc/shadow",
                                   "/proc/self/root/etc/shadow", "/dev/shm/cella-marker"])
+@pytest.mark.lab
 def test_link_in_the_cell_never_names_a_file_of_the_host(cella, cell, tmp_path, link):
     secret = pathlib.Path("/etc/shadow").read_bytes()
     marker = pathlib.Path("/dev/shm/cella-marker")
@@ -99,6 +100,7 @@ def test_writing_through_a_link_stays_inside(cella, cell, tmp_path):
         victim.unlink()
 
 
+@pytest.mark.lab
 def test_directory_with_hostile_entries_stays_inside_its_target(cella, cell, tmp_path):
     """Links placed so that later entries would be written through them."""
     script = "mkdir /tmp/t && cd /tmp/t && ln -s /dev/shm dir && ln -s /etc/passwd passwd && mkfifo pipe && echo ok > file"
@@ -126,6 +128,7 @@ def test_copy_errors_name_the_file(cella, cell, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.lab
 def test_fifo_does_not_hang_copy(cella, cell, tmp_path):
     cella("exec", cell, "--", "mkfifo", "/tmp/pipe").ok()
     assert cella("cp", f"{cell}:/tmp/pipe", tmp_path / "out", timeout=15).status == 125
@@ -134,6 +137,7 @@ def test_fifo_does_not_hang_copy(cella, cell, tmp_path):
 # ---- mounts
 
 
+@pytest.mark.lab
 def test_mount_is_read_only_unless_asked(cella, tmp_path):
     tmp_path.chmod(0o777)
     (tmp_path / "file").write_text("from the host")
@@ -145,6 +149,7 @@ def test_mount_is_read_only_unless_asked(cella, tmp_path):
     assert (tmp_path / "new").read_text() == "x\n"
 
 
+@pytest.mark.lab
 def test_mounted_tree_gives_no_devices_and_no_set_user_id(cella, tmp_path):
     tmp_path.chmod(0o755)  # a machine is refused what its QEMU may not look into
     os.mknod(tmp_path / "null", 0o20666, os.makedev(1, 3))
@@ -235,6 +240,7 @@ _BASE = [("usr", tarfile.DIRTYPE, None), ("etc", tarfile.DIRTYPE, None), ("tmp",
          ("bin", tarfile.SYMTYPE, "usr/bin"), ("lib", tarfile.SYMTYPE, "usr/lib"), ("lib64", tarfile.SYMTYPE, "usr/lib64")]
 
 
+@pytest.mark.lab
 def test_tar_image(cella, tmp_path):
     image = _tar(tmp_path / "image.tar", *_BASE, ("etc/mark", tarfile.REGTYPE, b"from the archive"))
     flags = ["--image", f"tar:{image}", "--mount", "/usr:/usr"]
@@ -246,6 +252,7 @@ def test_tar_image(cella, tmp_path):
     ("../escape", tarfile.REGTYPE, b"x"), ("/dev/shm/cella-escape", tarfile.REGTYPE, b"x"),
     ("out", tarfile.SYMTYPE, "/dev/shm"), ("hard", tarfile.LNKTYPE, "/etc/shadow"),
     ("disk", tarfile.CHRTYPE, (1, 1))])
+@pytest.mark.lab
 def test_hostile_tar_images_stay_inside(cella, tmp_path, member):
     """Refused, or unpacked so that nothing lies outside and no device came in."""
     escape = ("out/cella-escape", tarfile.REGTYPE, b"x") if member[0] == "out" else member

@@ -14,6 +14,8 @@ from harness import internet as world
 from harness.cella import wait_until
 from harness.warden import Warden
 
+pytestmark = pytest.mark.lab
+
 # Sends and receives as fast as it can, then says how that ended.
 TRANSFER = """import socket, sys
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)

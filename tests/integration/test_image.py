@@ -77,6 +77,7 @@ def test_import_names_an_archive(cella, small, fresh):
     assert not names(cella) and entries(fresh) == []
 
 
+@pytest.mark.lab
 def test_a_cell_runs_on_a_name(cella, small):
     cella("image", "import", "test-tiny", f"tar:{small}").ok()
     try:
@@ -92,6 +93,7 @@ def test_a_cell_runs_on_a_name(cella, small):
     cella.run("--image", "test-tiny", "--", "true").one_line(125, "test-tiny", "cella image ls")
 
 
+@pytest.mark.lab
 def test_a_directory_is_copied(cella, fresh, tmp_path):
     source = tmp_path / "source"
     source.mkdir()
@@ -120,6 +122,7 @@ def test_bad_names_are_refused(cella, fresh, small):
     assert entries(fresh) == []
 
 
+@pytest.mark.lab
 def test_the_disk_holds_the_tree(cella, fresh, small, tmp_path):
     digest = cella("image", "import", "tiny", f"tar:{small}").ok().text.split(":")[1]
     disk = pathlib.Path(cella("image", "disk", "tiny").ok().text)
@@ -146,6 +149,7 @@ def test_an_edited_tree_is_noticed(cella, fresh, small):
     cella("image", "verify", "tiny").one_line(125, "tiny", "tree")
 
 
+@pytest.mark.lab
 def test_the_built_image_is_one_tree_everywhere(cella, guest_cache, tmp_path):
     """Built by cella image build (harness/guests.py): the directory, the disk and what a cell sees of it are the same."""
     key = json.loads((guest_cache / "images" / "names" / "base").read_text())["key"]

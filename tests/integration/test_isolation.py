@@ -12,6 +12,8 @@ import pytest
 from harness import guests
 from harness.cella import PROBES
 
+pytestmark = pytest.mark.lab
+
 # Attempts that fail for a reason of their own when the guard is gone prove nothing: each must be refused
 # with one of these, or kill the process.
 REFUSED = {"EPERM", "EACCES", "ENOSYS", "EAFNOSUPPORT", "EROFS", "ENOENT", "ENODATA", "signal 31", "signal 9",

@@ -18,6 +18,8 @@ import pytest
 from harness import PATIENCE
 from harness import cella as harness, guests
 
+pytestmark = pytest.mark.lab
+
 
 @pytest.mark.kvm
 @pytest.mark.quick

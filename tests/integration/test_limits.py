@@ -8,6 +8,8 @@ import pytest
 from harness import PATIENCE
 from harness import cella as harness, guests
 
+pytestmark = pytest.mark.lab
+
 HEADROOM = 4  # tasks that a backend may add for its own agent
 EATER = "import sys\nb = bytearray(%d << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nprint('ate it all')"
 BOMB = """import os, sys, time

@@ -15,6 +15,8 @@ from harness import internet as world
 from harness.cella import wait_until
 from harness.warden import Refused, Warden
 
+pytestmark = pytest.mark.lab
+
 ESTALE, EINVAL, ENOENT, EPERM, EOPNOTSUPP = 116, 22, 2, 1, 95
 
 # Connects once, then sends a byte a time and prints what became of each.

@@ -86,6 +86,7 @@ WEB = [{"id": "web", "host": "www.example.com", "ports": [80], "layer": "http",
         "http": {"methods": ["GET"], "paths": ["/v1/**"]}}]
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("mode", ["synthetic", "real"])
 def test_rules_by_name(cella, internet, throw_away, tmp_path, mode):
     path = tmp_path / "names.json"
@@ -382,6 +383,7 @@ def test_refusals(cella):
         cella("reach", cell).one_line(125, "not running")
 
 
+@pytest.mark.lab
 def test_paused_cell(cella):
     with cella.cell() as cell:
         cella("pause", cell).ok()

@@ -128,6 +128,7 @@ def test_a_bad_config_names_the_place(cella, secrets, words):
         cella.run("--", "true").one_line(125, "cella-[0-9]+.json", *words)
 
 
+@pytest.mark.lab
 def test_a_changed_secret_is_fetched_again(cella, vault):
     """Under a generation of its own, in the phase that is in force."""
     with with_vault(cella, vault, secret="token") as (cell, call):

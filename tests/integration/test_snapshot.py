@@ -56,6 +56,7 @@ def manifest(cella, name):
     return next(row for row in cella("snapshot", "ls", "--json").ok().json() if row.get("name") == name)
 
 
+@pytest.mark.lab
 def test_a_snapshot_and_its_copy(cella, copies):
     with copies(), cella.cell(name="parent") as parent, removed(cella, "copy"):
         taken = cella("snapshot", parent, "s1", "--json").ok().json()
@@ -260,6 +261,7 @@ def test_an_image_stays_for_its_snapshot(cella, copies, tmp_path):
         cella("image", "rm", "test-kept").ok()
 
 
+@pytest.mark.lab
 def test_gc_takes_what_a_dead_maker_left(cella, copies):
     with copies():
         for name in (".tmp-abcdefghijkl", "abcdefghijkm"):

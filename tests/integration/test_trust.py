@@ -161,6 +161,7 @@ def test_the_users_own_value_is_kept_and_told(cella, authorities):
         assert "SSL_CERT_FILE" in cella.wait_event(cell, {"kind": "plugin.log", "topic": "trust"})["text"]
 
 
+@pytest.mark.lab
 def test_tools_that_rebuild_a_bundle_keep_the_authority(cella, authorities, tmp_path):
     """In an image that has the directory they look into, and no bundle yet."""
     image = tmp_path / "image"
@@ -251,6 +252,7 @@ def test_a_flood_keeps_the_newest_and_stays_bounded(cella):
         assert denials(cella, cell)[-1]["name"] == '"}\n{"reason": "forged'
 
 
+@pytest.mark.lab
 def test_a_reader_sees_lines_whatever_happens_meanwhile(cella):
     """What ends in a newline is whole; only the last may still be on its way."""
     source = """import json, time
