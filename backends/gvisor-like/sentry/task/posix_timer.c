@@ -192,8 +192,7 @@ SYSCALL(timer_create)
     uint64_t unused;
     int result;
 
-    if ((int32_t)a[0] == CLOCK_MONOTONIC_RAW || (int32_t)a[0] == CLOCK_REALTIME_COARSE ||
-        (int32_t)a[0] == CLOCK_MONOTONIC_COARSE)
+    if (not_slept_by((int32_t)a[0]))
         return -EOPNOTSUPP;
     if (clock_read((int32_t)a[0], &unused) < 0)
         return -EINVAL;

@@ -121,6 +121,7 @@ int timespec_in(uint64_t address, uint64_t *ret_ns);
 int timespec_out(uint64_t address, uint64_t ns);
 uint64_t add_saturating(uint64_t a, uint64_t b);
 int64_t clock_read(int32_t id, uint64_t *ret_ns); /* -EINVAL */
+bool not_slept_by(int32_t id);                    /* a clock that can only be read */
 int64_t nanosleep_restart(const uint64_t restart[6]);
 uint64_t clock_coarse(void);
 void cputime_arm(struct process *process); /* somebody wants to know when it has run so long */

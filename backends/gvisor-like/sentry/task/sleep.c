@@ -89,7 +89,6 @@ int64_t clock_read(int32_t id, uint64_t *ret_ns)
     switch (id) {
     case CLOCK_REALTIME:
     case CLOCK_REALTIME_COARSE:
-    case CLOCK_REALTIME_ALARM:
     case CLOCK_TAI:
         *ret_ns = clock_realtime();
         return 0;
@@ -99,7 +98,6 @@ int64_t clock_read(int32_t id, uint64_t *ret_ns)
         *ret_ns = clock_monotonic();
         return 0;
     case CLOCK_BOOTTIME:
-    case CLOCK_BOOTTIME_ALARM:
         *ret_ns = clock_boottime();
         return 0;
     case CLOCK_PROCESS_CPUTIME_ID:
@@ -113,6 +111,13 @@ int64_t clock_read(int32_t id, uint64_t *ret_ns)
     default:
         return -EINVAL;
     }
+}
+
+/* Clocks without timers; those of alarms need a clock that runs while the machine is off. */
+bool not_slept_by(int32_t id)
+{
+    return id == CLOCK_MONOTONIC_RAW || id == CLOCK_REALTIME_COARSE ||
+           id == CLOCK_MONOTONIC_COARSE || id == CLOCK_REALTIME_ALARM || id == CLOCK_BOOTTIME_ALARM;
 }
 
 SYSCALL(clock_gettime)
@@ -222,7 +227,7 @@ SYSCALL(clock_nanosleep)
 
     if (id == CLOCK_THREAD_CPUTIME_ID)
         return -EINVAL;
-    if (id == CLOCK_MONOTONIC_RAW || id == CLOCK_REALTIME_COARSE || id == CLOCK_MONOTONIC_COARSE)
+    if (not_slept_by(id))
         return -EOPNOTSUPP;
     result = clock_read(id, &now);
     if (result == 0)
