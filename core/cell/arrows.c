@@ -287,10 +287,14 @@ static int image_go(struct warden *w, struct cella_error *err)
     const char *state_dir = w->config->state_dir;
     uint32_t need = w->probe.probe.root_need;
     int copy = w->copy.manifest || w->req.spare_of;
-    int r = copy && need == CELLA_ROOT_IMAGE
-                ? image_resolve_copy(state_dir, request_image(w), &w->image, err)
-                : image_resolve(state_dir, request_image(w), need, &w->image, err);
+    int r;
 
+    if (w->req.kernel && need != CELLA_ROOT_IMAGE)
+        return fail(err, -EINVAL, "kernel %.128s: the backend %s boots none", w->req.kernel,
+                    w->backend_plugin->name);
+    r = copy && need == CELLA_ROOT_IMAGE
+            ? image_resolve_copy(state_dir, request_image(w), &w->image, err)
+            : image_resolve(state_dir, request_image(w), need, request_kernel(w), &w->image, err);
     if (r < 0)
         return r;
     w->image_held = 1;

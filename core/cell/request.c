@@ -206,6 +206,7 @@ static const struct member members[] = {
     {"class", M_STRING, offsetof(struct request, class)},
     {"backend", M_STRING, offsetof(struct request, backend)},
     {"image", M_STRING, offsetof(struct request, image)},
+    {"kernel", M_STRING, offsetof(struct request, kernel)},
     {"policy", M_STRING, offsetof(struct request, policy)},
     {"policy_file", M_STRING, offsetof(struct request, policy_file)},
     {"user", M_STRING, offsetof(struct request, user)},
@@ -250,6 +251,11 @@ int request_parse(json_t *args, struct request *ret, struct cella_error *err)
     req.root = json_incref(args);
     *ret = req;
     return 0;
+}
+
+const char *request_kernel(const struct warden *w)
+{
+    return w->req.kernel ? w->req.kernel : w->class->kernel;
 }
 
 const char *request_image(const struct warden *w)

@@ -56,7 +56,7 @@ static void candidate_probe(struct selection *s, struct candidate *c)
                  "kept there");
     /* where there is a choice, what cannot show the image is none; alone it says so itself, later */
     else if (s->n > 1 && image_possible(s->w->config->state_dir, request_image(s->w),
-                                        c->probe.probe.root_need, err) < 0)
+                                        c->probe.probe.root_need, request_kernel(s->w), err) < 0)
         snprintf(c->reason, sizeof(c->reason), "%.500s", eb.text);
 }
 

@@ -35,8 +35,8 @@ struct machine;
 /* The create request: borrowed strings point into `root`. */
 struct request {
     json_t *root; /* owned */
-    const char *name, *class, *backend, *image, *policy, *policy_file, *user, *workdir, *hostname,
-        *snapshot,               /* directory: the cell is a copy */
+    const char *name, *class, *backend, *image, *kernel, *policy, *policy_file, *user, *workdir,
+        *hostname, *snapshot,    /* directory: the cell is a copy */
         *spare_of;               /* id: it will be one of that cell */
     struct config_limits limits; /* merged: request over class over built-in */
     int readonly, detach;
@@ -172,6 +172,8 @@ int limits_change(const json_t *given, struct config_limits *l, struct cella_err
 void request_fini(struct request *req);
 /* The image of the request, else of the class, else "host". */
 const char *request_image(const struct warden *w);
+/* The version of the request's kernel, else of the class, else NULL: the default. */
+const char *request_kernel(const struct warden *w);
 
 /* catalog.c - finding plugins by kind and name */
 int catalog_find(const struct config *c, uint16_t kind, const char *name, struct plugin **ret,

@@ -29,11 +29,11 @@ struct strlist {
 /* Values of all options; what a verb does not offer stays zero. */
 struct options {
     const char *backend, *class, *image, *policy, *user, *workdir, *name, *hostname, *config, *kind,
-        *cell, *if_match, *packages, *suite, *mirror, *package, *from, *file, *spares;
+        *cell, *if_match, *kernel, *packages, *suite, *mirror, *package, *from, *file, *spares;
     uint64_t memory, cpu_millis, pids, disk, io_read, io_write, timeout, idle, grace, lines, count;
     struct strlist env, mounts;
     int interactive, tty, rm, detach, timings, json, readonly, help, all, force, follow, check,
-        stream, quiet, kill;
+        stream, quiet, kill, aside;
 };
 
 struct verb {

@@ -340,11 +340,13 @@ static int kernel_fetch_(const struct options *o, const struct place *p, char **
     (void)argv;
     if (!!o->from + !!o->file + !!o->package > 1)
         return fail(cli_err, -EINVAL, "image kernel fetch: one of --package, --from and --file");
+    if (o->aside && !o->file)
+        return fail(cli_err, -EINVAL, "image kernel fetch: --aside goes with --file");
     r = asked_begin(p->c, "kernel fetch", NULL, source ? source : KERNEL_META, &a);
     if (r < 0)
         return r;
     r = o->from   ? kernel_from_deb(p->dir, o->from, version, cli_err)
-        : o->file ? kernel_from_file(p->dir, o->file, version, cli_err)
+        : o->file ? kernel_from_file(p->dir, o->file, o->aside, version, cli_err)
                   : kernel_fetch(p->dir, o->package, progress, NULL, version, cli_err);
     progress_end();
     digest = r == 0 ? kernel_digest(p, version) : NULL;
@@ -354,6 +356,22 @@ static int kernel_fetch_(const struct options *o, const struct place *p, char **
     if (r == 0)
         puts(version);
     return r;
+}
+
+static int kernel_use_(const struct options *o, const struct place *p, char **argv)
+{
+    auto_free char *digest = NULL;
+    struct asked a;
+    int r = asked_begin(p->c, "kernel use", argv[0], NULL, &a);
+
+    (void)o;
+    if (r < 0)
+        return r;
+    r = kernel_use(p->dir, argv[0], cli_err);
+    digest = r == 0 ? kernel_digest(p, argv[0]) : NULL;
+    if (r == 0)
+        r = asked_record(&a, "kernel.default", argv[0], digest, NULL);
+    return asked_end(&a, r);
 }
 
 static int kernel_rm(const struct options *o, const struct place *p, char **argv)
@@ -394,7 +412,8 @@ static const struct {
     {{"kernel", "fetch"},
      0,
      kernel_fetch_,
-     "cella image kernel fetch [--package NAME | --from FILE.deb | --file VMLINUZ]"},
+     "cella image kernel fetch [--package NAME | --from FILE.deb | --file VMLINUZ [--aside]]"},
+    {{"kernel", "use"}, 1, kernel_use_, "cella image kernel use VERSION"},
     {{"kernel", "rm"}, 1, kernel_rm, "cella image kernel rm VERSION"},
 };
 
@@ -427,7 +446,7 @@ int verb_image(const struct options *o, int argc, char **argv)
     return fail(
         cli_err, -EINVAL,
         "image: \"%s%s%s\" is not known; expected: ls, build, import, rm, verify, disk, gc, "
-        "kernel ls, kernel fetch or kernel rm",
+        "kernel ls, kernel fetch, kernel use or kernel rm",
         argv[0], argc > 1 && !strcmp(argv[0], "kernel") ? " " : "",
         argc > 1 && !strcmp(argv[0], "kernel") ? argv[1] : "");
 }

@@ -115,7 +115,8 @@ static int add_strings(const struct options *o, json_t *request)
     const struct {
         const char *name, *value;
     } given[] = {{"backend", o->backend}, {"class", o->class},     {"name", o->name},
-                 {"user", o->user},       {"workdir", o->workdir}, {"hostname", o->hostname}};
+                 {"user", o->user},       {"workdir", o->workdir}, {"hostname", o->hostname},
+                 {"kernel", o->kernel}};
     size_t i;
 
     for (i = 0; i < ARRAY_LEN(given); i++)

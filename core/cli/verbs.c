@@ -8,11 +8,11 @@ static const char *const run_opts[] = {
     "backend", "class",   "image",    "policy",   "memory",    "cpus",        "pids",
     "disk",    "io-read", "io-write", "timeout",  "idle",      "env",         "mount",
     "user",    "workdir", "name",     "hostname", "read-only", "interactive", "tty",
-    "rm",      "detach",  "timings",  "json",     "config",    NULL};
+    "rm",      "detach",  "timings",  "json",     "config",    "kernel",      NULL};
 static const char *const create_opts[] = {
-    "backend", "class",    "image",     "policy",  "memory", "cpus",   "pids", "disk",
-    "io-read", "io-write", "timeout",   "idle",    "env",    "mount",  "user", "workdir",
-    "name",    "hostname", "read-only", "timings", "json",   "config", NULL};
+    "backend", "class",    "image",     "policy",  "memory", "cpus",   "pids",   "disk",
+    "io-read", "io-write", "timeout",   "idle",    "env",    "mount",  "user",   "workdir",
+    "name",    "hostname", "read-only", "timings", "json",   "config", "kernel", NULL};
 static const char *const update_opts[] = {"memory",   "cpus", "pids",   "io-read",
                                           "io-write", "json", "config", NULL};
 static const char *const exec_opts[] = {"env",  "user",    "workdir", "interactive", "tty",
@@ -22,8 +22,8 @@ static const char *const json_config[] = {"json", "config", NULL};
 static const char *const ps_opts[] = {"all", "json", "config", NULL};
 static const char *const logs_opts[] = {"follow", "config", NULL};
 static const char *const stats_opts[] = {"stream", "json", "config", NULL};
-static const char *const reach_opts[] = {"policy",  "backend", "class",  "image",
-                                         "timeout", "json",    "config", NULL};
+static const char *const reach_opts[] = {"policy", "backend", "class",  "image", "timeout",
+                                         "json",   "config",  "kernel", NULL};
 static const char *const stop_opts[] = {"time", "kill", "json", "config", NULL};
 static const char *const rm_opts[] = {"force", "json", "config", NULL};
 static const char *const audit_opts[] = {"lines", "follow", "kind", "cell", "json", "config", NULL};
@@ -34,8 +34,8 @@ static const char *const fork_opts[] = {"count", "spares", "name", "policy",
                                         "json",  "config", NULL};
 static const char *const fork_child_opts[] = {"name", "policy", "config", NULL};
 static const char *const fork_spares_opts[] = {"count", "config", NULL};
-static const char *const image_opts[] = {"packages", "suite", "mirror", "package", "from",
-                                         "file",     "check", "json",   "config",  NULL};
+static const char *const image_opts[] = {"packages", "suite", "mirror", "package", "from", "file",
+                                         "aside",    "check", "json",   "config",  NULL};
 static const char *const gc_opts[] = {"check", "json", "config", NULL};
 static const char *const json_only[] = {"json", NULL};
 

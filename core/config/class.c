@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * class - "classes": floor, backends, policy, ceiling, image, limits; and the names of strengths.
+ * class - "classes": floor, backends, policy, ceiling, image, kernel, limits; and the names of strengths.
  *
  * The tables are the reference of every key; docs/config.md follows them. What is left out gets the
  * default that is written here and nowhere else. "floor" has none: forgetting it must not give the
@@ -163,6 +163,7 @@ static const struct key class_keys[] = {
     {"ceiling", read_class_ceiling, CLASS(ceiling)},
     {"secrets", read_class_secrets, 0},
     {"image", read_string, CLASS(image)},
+    {"kernel", read_string, CLASS(kernel)},
     {"limits", read_limits, CLASS(limits)},
     {"best_effort", read_bool, CLASS(best_effort)},
     {"on_gate_death", read_word, CLASS(on_gate_death), .words = gate_deaths},

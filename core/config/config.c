@@ -146,6 +146,7 @@ static void class_fini(struct config_class *k)
     free(k->policy);
     free(k->ceiling);
     free(k->image);
+    free(k->kernel);
     names_free(k->backends, k->n_backends);
     names_free(k->secrets, k->n_secrets);
 }

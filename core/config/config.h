@@ -38,6 +38,7 @@ struct config_class {
     char *policy;   /* "none", "deny" or a policy's name */
     char *ceiling;  /* "deny" or a policy's name: no policy of the class opens more; NULL = none */
     char *image;    /* default image, "host" */
+    char *kernel;   /* version of the guest kernel; NULL = the default of cella image kernel ls */
     char **secrets; /* the only ones that policies of the class may use */
     size_t n_secrets;
     int secrets_listed; /* 0: every one that a provider has */

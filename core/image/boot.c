@@ -38,6 +38,40 @@ static int default_version(const char *state_dir, char ret[128])
     return kernel_version_valid(ret) ? 0 : -EINVAL;
 }
 
+/* The one that is asked for, else the default. */
+static int chosen_version(const char *state_dir, const char *asked, char ret[128],
+                          struct cella_error *err)
+{
+    if (!asked && default_version(state_dir, ret) < 0)
+        return fail(err, -ENOENT,
+                    "there is no guest kernel in %s/kernels; \"cella image kernel fetch\" gets "
+                    "Debian's, --from and --file take one that is here",
+                    state_dir);
+    if (!asked)
+        return 0;
+    if (!kernel_version_valid(asked))
+        return fail(err, -EINVAL, "\"%.64s\" is no version of a kernel", asked);
+    snprintf(ret, 128, "%s", asked);
+    return 0;
+}
+
+int kernel_possible(const char *state_dir, const char *version, struct cella_error *err)
+{
+    auto_free char *path = NULL;
+    char chosen[128];
+    int r = chosen_version(state_dir, version, chosen, err);
+
+    if (r < 0)
+        return r;
+    if (asprintf(&path, "%s/kernels/%s", state_dir, chosen) < 0)
+        return fail(err, -ENOMEM, "out of memory");
+    return access(path, F_OK) == 0
+               ? 0
+               : fail(err, -ENOENT,
+                      "guest kernel %s: there is none; \"cella image kernel ls\" shows them",
+                      chosen);
+}
+
 /* Opens and holds it. */
 static int kernel_open(const char *state_dir, const char *version, int *ret_own_fd,
                        json_t **ret_record, struct cella_error *err)
@@ -193,19 +227,19 @@ static int initrd_ensure(const char *state_dir, int fd, const char *dir, const j
     return r;
 }
 
-int kernel_for_image(const char *state_dir, struct image *img, struct cella_error *err)
+int kernel_for_image(const char *state_dir, const char *asked, struct image *img,
+                     struct cella_error *err)
 {
     char version[128], key[40];
     auto_free char *dir = NULL, *real = NULL;
     const char *sha;
     json_t *record;
-    int fd, r = default_version(state_dir, version);
+    int fd, r = chosen_version(state_dir, asked, version, err);
 
+    if (r == 0)
+        r = kernel_possible(state_dir, version, err);
     if (r < 0)
-        return fail(err, -ENOENT,
-                    "there is no guest kernel in %s/kernels; \"cella image kernel fetch\" gets "
-                    "Debian's, --from and --file take one that is here",
-                    state_dir);
+        return r;
     r = kernel_open(state_dir, version, &fd, &record, err);
     if (r < 0)
         return r;

@@ -139,7 +139,8 @@ static int import_directory(const char *state_dir, const char *name, const char 
     struct workplace p;
     struct image dir;
     auto_close int fd = -1;
-    int r = image_resolve(state_dir, source, CELLA_ROOT_DIR, &dir, err); /* may it be shown? */
+    int r =
+        image_resolve(state_dir, source, CELLA_ROOT_DIR, NULL, &dir, err); /* may it be shown? */
 
     if (r < 0)
         return r;

@@ -389,20 +389,14 @@ int image_disk(const char *state_dir, const char *name, char **ret_path, struct 
     return r;
 }
 
-int image_possible(const char *state_dir, const char *name, uint32_t root_need,
+int image_possible(const char *state_dir, const char *name, uint32_t root_need, const char *kernel,
                    struct cella_error *err)
 {
-    auto_free char *kernel = NULL;
     int r = root_need == CELLA_ROOT_IMAGE ? no_disk(name, err) : 0;
 
     if (r < 0 || root_need != CELLA_ROOT_IMAGE)
         return r;
-    if (asprintf(&kernel, "%s/kernels/default", state_dir) < 0)
-        return fail(err, -ENOMEM, "out of memory");
-    if (access(kernel, F_OK) < 0)
-        return fail(err, -ENOENT,
-                    "there is no guest kernel: \"cella image kernel fetch\" gets one");
-    return 0;
+    return kernel_possible(state_dir, kernel, err);
 }
 
 static int resolve_disk(const char *state_dir, const char *name, struct image *img,
@@ -434,8 +428,8 @@ int image_resolve_copy(const char *state_dir, const char *name, struct image *re
     return 0;
 }
 
-int image_resolve(const char *state_dir, const char *name, uint32_t root_need, struct image *ret,
-                  struct cella_error *err)
+int image_resolve(const char *state_dir, const char *name, uint32_t root_need, const char *kernel,
+                  struct image *ret, struct cella_error *err)
 {
     struct image img = {.name = strdup(name)};
     int r;
@@ -444,7 +438,7 @@ int image_resolve(const char *state_dir, const char *name, uint32_t root_need, s
         return fail(err, -ENOMEM, "out of memory");
     if (root_need == CELLA_ROOT_IMAGE) {
         r = resolve_disk(state_dir, name, &img, err);
-        if (r == 0 && (r = kernel_for_image(state_dir, &img, err)) < 0)
+        if (r == 0 && (r = kernel_for_image(state_dir, kernel, &img, err)) < 0)
             fail_wrap(err, "image %s", name);
     } else
         r = resolve_tree(state_dir, name, &img, err);

@@ -32,12 +32,13 @@ struct image {
     int own_hold, own_kernel_hold; /* locks: what is used is not removed; 0 = none */
 };
 
-/* `root_need` is enum cella_root_need of the chosen backend. Hostile archives are the normal case:
+/* `root_need` is enum cella_root_need of the chosen backend; `kernel` a version for one that boots a machine, NULL: the
+   default. Hostile archives are the normal case:
    no path leaves the target, no device nodes, bounded entry count and size. */
-int image_resolve(const char *state_dir, const char *name, uint32_t root_need, struct image *ret,
-                  struct cella_error *err);
+int image_resolve(const char *state_dir, const char *name, uint32_t root_need, const char *kernel,
+                  struct image *ret, struct cella_error *err);
 /* Could image_resolve() succeed for a backend that needs this? Without effect, and without looking at the image itself. */
-int image_possible(const char *state_dir, const char *name, uint32_t root_need,
+int image_possible(const char *state_dir, const char *name, uint32_t root_need, const char *kernel,
                    struct cella_error *err);
 /* For a machine that is restored, whose kernel runs already: the disk alone. */
 int image_resolve_copy(const char *state_dir, const char *name, struct image *ret,

@@ -73,17 +73,34 @@ static int making_new(const char *state_dir, struct making *ret, struct cella_er
     return 0;
 }
 
-static int set_default(struct making *m, const char *version, struct cella_error *err)
+static int set_default(const struct image_dir *d, const char *version, struct cella_error *err)
 {
-    if ((unlinkat(m->d.fd, ".default", 0) < 0 && errno != ENOENT) ||
-        symlinkat(version, m->d.fd, ".default") < 0 ||
-        renameat(m->d.fd, ".default", m->d.fd, "default") < 0)
-        return fail(err, -errno, "%s/default: %s", m->d.path, strerror(errno));
+    if ((unlinkat(d->fd, ".default", 0) < 0 && errno != ENOENT) ||
+        symlinkat(version, d->fd, ".default") < 0 ||
+        renameat(d->fd, ".default", d->fd, "default") < 0)
+        return fail(err, -errno, "%s/default: %s", d->path, strerror(errno));
     return 0;
 }
 
+int kernel_use(const char *state_dir, const char *version, struct cella_error *err)
+{
+    struct image_dir d;
+    int r;
+
+    if (!kernel_version_valid(version))
+        return fail(err, -EINVAL, "\"%s\" is no version of a kernel", version);
+    r = image_dir_open_as(state_dir, "kernels", &d, err);
+    if (r < 0)
+        return r;
+    r = kernel_possible(state_dir, version, err); /* under the lock that kernel_remove() takes */
+    if (r == 0)
+        r = set_default(&d, version, err);
+    image_dir_close(&d);
+    return r;
+}
+
 /* Writes the record, takes the place of an older one of the same version. */
-static int making_commit(struct making *m, const char *version, json_t *own_record,
+static int making_commit(struct making *m, const char *version, json_t *own_record, int aside,
                          struct cella_error *err)
 {
     auto_free char *text =
@@ -105,7 +122,7 @@ static int making_commit(struct making *m, const char *version, json_t *own_reco
         return fail(err, -errno, "%s/%s: %s", m->d.path, version, strerror(errno));
     remove_tree_at(m->d.fd, old);
     close(steal_fd(&m->fd)); /* it is not temporary any more */
-    return set_default(m, version, err);
+    return aside ? 0 : set_default(&m->d, version, err);
 }
 
 int kernel_version_valid(const char *s)
@@ -324,7 +341,7 @@ int kernel_from_package(const char *state_dir, int deb, const char *from, const 
         json_object_set_new(record, "vmlinuz", facts);
     }
     if (r == 0)
-        r = making_commit(&m, version, json_incref(record), err);
+        r = making_commit(&m, version, json_incref(record), 0, err);
     if (r == 0)
         snprintf(ret_version, 128, "%s", version);
     json_decref(record);
@@ -344,7 +361,7 @@ int kernel_from_deb(const char *state_dir, const char *file, char ret_version[12
     return r < 0 ? fail_wrap(err, "kernel %s", file) : 0;
 }
 
-int kernel_from_file(const char *state_dir, const char *file, char ret_version[128],
+int kernel_from_file(const char *state_dir, const char *file, int aside, char ret_version[128],
                      struct cella_error *err)
 {
     auto_free char *image = NULL;
@@ -374,7 +391,7 @@ int kernel_from_file(const char *state_dir, const char *file, char ret_version[1
     if (r == 0) {
         json_object_set_new(record, "vmlinuz", facts);
         json_object_set_new(record, "modules", json_array());
-        r = making_commit(&m, version, json_incref(record), err);
+        r = making_commit(&m, version, json_incref(record), aside, err);
     }
     json_decref(record);
     making_fini(&m);

@@ -263,6 +263,42 @@ def test_bad_kernels_are_refused(cella, fresh, tmp_path):
     assert entries(fresh, "kernels") == []
 
 
+def bzimage(path, version):
+    """As little as a kernel is taken for one by."""
+    head = bytearray(4096)
+    head[0x202:0x206] = b"HdrS"
+    head[0x20e:0x210] = (0x400 - 0x200).to_bytes(2, "little")
+    head[0x400:0x400 + len(version) + 1] = version.encode() + b" "
+    path.write_bytes(head)
+    return path
+
+
+def test_which_kernel_a_machine_boots(cella, fresh, tmp_path, small):
+    default = lambda: [row["version"] for row in cella("image", "kernel", "ls", "--json").ok().json() if row["default"]]
+    fetch = lambda version, *flags: cella("image", "kernel", "fetch", "--file", bzimage(tmp_path / "vmlinuz", version), *flags).ok()
+    fetch("6.1.0-a", "--aside")
+    assert default() == []
+    cella("image", "kernel", "use", "6.1.0-a").ok()
+    fetch("6.1.0-b", "--aside")
+    assert default() == ["6.1.0-a"]
+    fetch("6.1.0-c")
+    assert default() == ["6.1.0-c"]
+    cella("image", "kernel", "use", "6.1.0-a").ok()
+    assert default() == ["6.1.0-a"] and ("kernel.default", "6.1.0-a") in [(kind, e.get("name")) for kind, e in host_events(fresh)]
+    for bad in ("6.1.0-none", "../../etc", "default"):
+        cella("image", "kernel", "use", bad).one_line(125, bad)
+    cella("image", "kernel", "fetch", "--aside").one_line(125, "--aside", "--file")
+    named = {"machine": {"floor": "process", "backends": ["fullvm"], "image": f"tar:{small}"},
+             "other": {"floor": "process", "backends": ["fullvm"], "image": f"tar:{small}", "kernel": "6.1.0-other"},
+             "any": {"floor": "process"}}
+    run = lambda *flags: cella("run", *flags, "--", "true", timeout=60)
+    with cella.configured(state_dir=str(fresh), audit=None, classes=named):
+        run("--class", "machine", "--kernel", "6.1.0-none").one_line(125, "6.1.0-none", "kernel ls")
+        run("--class", "machine", "--kernel", "../x").one_line(125, "../x", "no version")
+        run("--class", "other").one_line(125, "6.1.0-other", "kernel ls")
+        run("--class", "any", "--backend", "container", "--kernel", "6.1.0-a").one_line(125, "6.1.0-a", "container", "boots none")
+
+
 def test_a_kernel_from_a_file(cella, fresh, guest_cache):
     found = [row for row in cella_kernels(cella, guest_cache) if row["default"]]
     vmlinuz = guest_cache / "kernels" / found[0]["version"] / "vmlinuz"

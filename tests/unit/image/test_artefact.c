@@ -121,7 +121,7 @@ static void test_import(void **ctx)
     (void)ctx;
     import("one", digest);
     assert_int_equal(strncmp(digest, "sha256:", 7), 0);
-    assert_int_equal(image_resolve(state, "one", CELLA_ROOT_DIR, &img, errbuf_init(&eb)), 0);
+    assert_int_equal(image_resolve(state, "one", CELLA_ROOT_DIR, NULL, &img, errbuf_init(&eb)), 0);
     assert_string_equal(img.digest, digest);
     snprintf(path, sizeof(path), "%s/sub/b", img.root);
     assert_int_equal(stat(path, &st), 0);
@@ -130,9 +130,9 @@ static void test_import(void **ctx)
     image_fini(&img);
     import("two", again);
     assert_string_equal(digest, again);
-    assert_int_equal(image_resolve(state, digest, CELLA_ROOT_DIR, &img, errbuf_init(&eb)), 0);
+    assert_int_equal(image_resolve(state, digest, CELLA_ROOT_DIR, NULL, &img, errbuf_init(&eb)), 0);
     image_fini(&img);
-    assert_int_equal(image_resolve(state, "three", CELLA_ROOT_DIR, &img, errbuf_init(&eb)),
+    assert_int_equal(image_resolve(state, "three", CELLA_ROOT_DIR, NULL, &img, errbuf_init(&eb)),
                      -ENOENT);
     assert_non_null(strstr(eb.text, "cella image"));
 }
@@ -149,7 +149,7 @@ static void test_removal(void **ctx)
     import("two", digest);
     assert_int_equal(image_remove(state, digest, &unused, errbuf_init(&eb)), -EBUSY);
     assert_int_equal(image_remove(state, "two", &unused, errbuf_init(&eb)), 0);
-    assert_int_equal(image_resolve(state, "one", CELLA_ROOT_DIR, &img, errbuf_init(&eb)), 0);
+    assert_int_equal(image_resolve(state, "one", CELLA_ROOT_DIR, NULL, &img, errbuf_init(&eb)), 0);
     assert_int_equal(image_remove(state, "one", &unused, errbuf_init(&eb)), -EBUSY);
     assert_non_null(strstr(eb.text, "cell"));
     assert_int_equal(access(img.root, F_OK), 0);
@@ -158,7 +158,8 @@ static void test_removal(void **ctx)
     assert_non_null(strstr(eb.text, "snapshot s1"));
     assert_int_equal(image_remove(state, "one", &unused, errbuf_init(&eb)), 0);
     assert_int_equal(image_remove(state, "one", &unused, errbuf_init(&eb)), -ENOENT);
-    assert_int_equal(image_resolve(state, digest, CELLA_ROOT_DIR, &img, errbuf_init(&eb)), -ENOENT);
+    assert_int_equal(image_resolve(state, digest, CELLA_ROOT_DIR, NULL, &img, errbuf_init(&eb)),
+                     -ENOENT);
 }
 
 static void count_found(void *ctx, const char *what)
@@ -187,7 +188,7 @@ static void test_collect(void **ctx)
     assert_int_equal(image_collect(state, 0, &unused, count_found, &n, errbuf_init(&eb)), 1);
     assert_int_equal(n, 2);
     assert_int_equal(image_collect(state, 1, &unused, NULL, NULL, errbuf_init(&eb)), 0);
-    assert_int_equal(image_resolve(state, "one", CELLA_ROOT_DIR, &img, errbuf_init(&eb)), 0);
+    assert_int_equal(image_resolve(state, "one", CELLA_ROOT_DIR, NULL, &img, errbuf_init(&eb)), 0);
     image_fini(&img);
 }
 
@@ -337,7 +338,7 @@ static void test_directory_disk(void **ctx)
     int r;
 
     (void)ctx;
-    r = image_resolve(state, name, CELLA_ROOT_IMAGE, &img, errbuf_init(&eb));
+    r = image_resolve(state, name, CELLA_ROOT_IMAGE, NULL, &img, errbuf_init(&eb));
     assert_int_equal(r, -ENOENT); /* the disk is made; there is no kernel */
     assert_non_null(strstr(eb.text, "kernel fetch"));
     assert_int_equal(image_resolve_copy(state, name, &img, errbuf_init(&eb)), 0);
@@ -352,7 +353,7 @@ static void test_directory_disk(void **ctx)
     assert_int_equal(
         image_resolve_copy(state, "dir-00000000000000000000000000000000", &img, errbuf_init(&eb)),
         -ENOENT);
-    assert_int_equal(image_resolve(state, "host", CELLA_ROOT_IMAGE, &img, errbuf_init(&eb)),
+    assert_int_equal(image_resolve(state, "host", CELLA_ROOT_IMAGE, NULL, &img, errbuf_init(&eb)),
                      -ENOTSUP);
     assert_non_null(strstr(eb.text, "cella image build"));
 }

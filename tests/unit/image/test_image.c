@@ -113,7 +113,7 @@ static int images_count(void)
 
 static int resolve(const char *name, struct image *img, struct errbuf *eb)
 {
-    return image_resolve(state, name, CELLA_ROOT_DIR, img, errbuf_init(eb));
+    return image_resolve(state, name, CELLA_ROOT_DIR, NULL, img, errbuf_init(eb));
 }
 
 static int resolve_tar(struct image *img, struct errbuf *eb)
@@ -365,7 +365,7 @@ static void test_dir(void **ctx)
     snprintf(name, sizeof(name), "dir:%s", state);
     assert_int_equal(resolve(name, &img, &eb), -EACCES);
     assert_int_equal(resolve("alpine:latest", &img, &eb), -ENOENT);
-    assert_int_equal(image_resolve(state, "host", CELLA_ROOT_IMAGE, &img, errbuf_init(&eb)),
+    assert_int_equal(image_resolve(state, "host", CELLA_ROOT_IMAGE, NULL, &img, errbuf_init(&eb)),
                      -ENOTSUP);
 }
 
