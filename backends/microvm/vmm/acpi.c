@@ -98,12 +98,13 @@ static void serial_node(struct aml *a)
     aml_close(a, d);
 }
 
+/* The maker's own name, and the one that drivers know, which is a compatible one because no _HID may look like it. */
 static void generation_node(struct aml *a)
 {
     size_t d = aml_device(a, "VGEN"), p;
 
     aml_name(a, "_HID");
-    aml_text(a, "VMGENCTR");
+    aml_text(a, "CLLA0001");
     aml_name(a, "_CID");
     aml_text(a, "VM_Gen_Counter");
     aml_name(a, "_DDN");

@@ -48,7 +48,7 @@ static void devices(void)
 
     while (d && (e = readdir(d))) {
         virtio += !strncmp(e->d_name, "LNRO0005:", 9);
-        generation += !strncmp(e->d_name, "VMGENCTR:", 9);
+        generation += !strncmp(e->d_name, "CLLA0001:", 9);
         serial += !strncmp(e->d_name, "PNP0501:", 8);
         button += !strncmp(e->d_name, "PNP0C0C:", 8);
         events += !strncmp(e->d_name, "ACPI0013:", 9);
