@@ -19,7 +19,7 @@
 #define ORDER_MS 10000
 #define STATE_MS 25000
 #define LAST_WORDS_NS 100000000ull
-#define PROGRAM "/cella/vmm"
+#define PROGRAM "/cella/cella-vmm" /* as it is shown to who looks for it */
 
 struct vmm {
     struct engine base;
