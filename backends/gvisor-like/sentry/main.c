@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,7 @@ int main(void)
 
     descriptors();
     signal(SIGPIPE, SIG_IGN);
+    mallopt(M_ARENA_MAX, 1); /* for another one glibc would read /sys */
     clock_boottime(); /* begins here */
     control_config(&config);
     machine(&config);
