@@ -120,6 +120,20 @@ static void chunk_of(struct vma *vma, uint64_t address, uint64_t *ret_start, uin
         vma->chunk = (uint8_t)(order + 2);
 }
 
+static int reach_shared(struct vma *vma, uint64_t address, bool write)
+{
+    uint64_t index = (vma->offset + (address - vma->start)) >> PAGE_SHIFT;
+    struct page *page;
+    int kind = object_peek(vma->object, index, &page), error;
+
+    if (kind < 0 || kind == OBJECT_PAGE || (kind == OBJECT_BACKED && !write))
+        return kind < 0 ? kind : 0;
+    error = object_page(vma->object, index, true, &page);
+    if (!error)
+        page_put(page); /* the object keeps its own reference */
+    return error;
+}
+
 static int reach_private(struct mm *mm, struct vma *vma, uint64_t address, bool write,
                          enum reason reason)
 {
@@ -136,26 +150,13 @@ static int reach_private(struct mm *mm, struct vma *vma, uint64_t address, bool 
                            &of_object);
         if (kind < 0)
             return kind;
-        if (kind != OBJECT_HOLE)
-            return write ? copy_private(mm, vma, address, NULL, reason) : 0;
+        if (kind == OBJECT_HOLE && !write) /* all see what is written there later */
+            return reach_shared(vma, address, true);
+        return write ? copy_private(mm, vma, address, NULL, reason) : 0;
     } else if (reason == FAULT) {
         chunk_of(vma, address, &start, &end);
     }
     return make_private(mm, start, end, address);
-}
-
-static int reach_shared(struct vma *vma, uint64_t address, bool write)
-{
-    uint64_t index = (vma->offset + (address - vma->start)) >> PAGE_SHIFT;
-    struct page *page;
-    int kind = object_peek(vma->object, index, &page), error;
-
-    if (kind < 0 || kind == OBJECT_PAGE || (kind == OBJECT_BACKED && !write))
-        return kind < 0 ? kind : 0;
-    error = object_page(vma->object, index, true, &page);
-    if (!error)
-        page_put(page); /* the object keeps its own reference */
-    return error;
 }
 
 static int reach(struct mm *mm, struct vma *vma, uint64_t address, bool write, enum reason reason)

@@ -284,6 +284,23 @@ void mm_forget(struct object *object, uint64_t offset, uint64_t size)
     }
 }
 
+void host_cut(struct object *object, uint64_t offset)
+{
+    struct vma *vma;
+
+    mm_forget(object, offset, UINT64_MAX - offset);
+    TAILQ_FOREACH(vma, &object->mappings, link)
+    {
+        uint64_t size = vma->end - vma->start;
+
+        if (vma->flags & VMA_SHARED || vma->offset + size <= offset)
+            continue;
+        mm_drop_pages(vma->mm,
+                      vma->offset >= offset ? vma->start : vma->start + (offset - vma->offset),
+                      vma->end);
+    }
+}
+
 void mm_boundary(struct mm *mm)
 {
     struct platform_context *context = context_of(mm);

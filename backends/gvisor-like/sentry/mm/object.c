@@ -280,8 +280,6 @@ static void drop(struct object *object, uint64_t first, uint64_t end)
 {
     struct page *page;
 
-    mm_forget(object, first << PAGE_SHIFT,
-              end > UINT64_MAX >> PAGE_SHIFT ? UINT64_MAX : (end - first) << PAGE_SHIFT);
     while ((page = pagemap_next(&object->pages, &first, end))) {
         pagemap_take(&object->pages, first);
         page_quarantine(page);
@@ -301,6 +299,7 @@ int object_truncate(struct object *object, uint64_t size)
             return error;
         object->size = size;
         object->backed = least(object->backed, size);
+        host_cut(object, whole);
         drop(object, whole >> PAGE_SHIFT, UINT64_MAX >> PAGE_SHIFT);
     } else {
         zero_tail(object);
@@ -329,8 +328,10 @@ int object_punch(struct object *object, uint64_t offset, uint64_t size)
         error = zero_part(object, at, at + PAGE_SIZE);
     if (error)
         return error;
-    if (at < last)
+    if (at < last) {
+        mm_forget(object, at, last - at);
         drop(object, at >> PAGE_SHIFT, last >> PAGE_SHIFT);
+    }
     return 0;
 }
 

@@ -124,6 +124,9 @@ int host_show(struct showing *showing, struct vma *vma, uint64_t start, uint64_t
 int host_show_done(struct mm *mm, struct showing *showing);
 void host_forget_all(struct mm *mm); /* nothing is shown: a new address space of the host */
 
+/* The object ends at the offset now: what is behind it is hidden, and private copies of it are gone, too. */
+void host_cut(struct object *object, uint64_t offset);
+
 /* ---- mm/fault.c ---- */
 /* The private or shared page at an address, for a copy by the kernel: write makes it one that may be changed. *ret_page NULL:
    reads as the object has it, or zero. -EFAULT, -ENOMEM. */
