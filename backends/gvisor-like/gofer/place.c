@@ -36,7 +36,8 @@
 
 #define MS_PRIVATE_ (1u << 18)
 #define UMOUNT_DETACH 2
-#define HIDDEN (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+/* Not noexec: stubs map the image's programs from here. Nothing is run by its name: no filter here has execve. */
+#define HIDDEN (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 #define ARGS_FIXED 4
 #define ARGS_MOUNT 3
 
@@ -177,7 +178,7 @@ static int root_make(const char *image, const char *at)
         gofer_die(-errno, "%s: %s", at, strerror(errno));
     look_like(lower, "upper");
     move_to(lower, open("lower", O_PATH | O_CLOEXEC), image);
-    move_to(fs_new("overlay", layers, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC),
+    move_to(fs_new("overlay", layers, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV),
             open("root", O_PATH | O_CLOEXEC), "root");
     root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
@@ -189,7 +190,7 @@ static int root_make(const char *image, const char *at)
 static int self_open(void)
 {
     static const char *const options[] = {"subset", "pid", NULL};
-    int proc = fs_new("proc", options, HIDDEN);
+    int proc = fs_new("proc", options, HIDDEN | MOUNT_ATTR_NOEXEC);
     int fd = openat(proc, "self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0)

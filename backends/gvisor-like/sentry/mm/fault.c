@@ -17,6 +17,8 @@
 #define CHUNK_MAX 6
 #define SHOW_PAGES 64u
 #define SIBLINGS 4
+#define LOAD_PAGES 16ul
+#define SMALL_DATA (16 * PAGE_SIZE)
 #define AHEAD_MAX 4 /* log2 of pages */
 #define STUCK 16    /* the same fault again and again: it is not what we take it for */
 #define CODE_MAX 15 /* bytes of the longest instruction */
@@ -168,13 +170,20 @@ static int reach(struct mm *mm, struct vma *vma, uint64_t address, bool write, e
 /* The object's page is to be shown and the host does not map its backing: loads it. */
 static int load_backing(struct vma *vma, uint64_t address)
 {
-    uint64_t index = (vma->offset + (address - vma->start)) >> PAGE_SHIFT;
+    uint64_t first = address & ~((LOAD_PAGES << PAGE_SHIFT) - 1), at = address, index;
     struct page *page;
-    int error = object_page(vma->object, index, false, &page);
+    int error = 0;
 
-    if (!error)
-        page_put(page);
-    return error;
+    for (at = address; !error && at < vma->end && at < first + (LOAD_PAGES << PAGE_SHIFT);
+         at += PAGE_SIZE) {
+        index = (vma->offset + (at - vma->start)) >> PAGE_SHIFT;
+        if (object_peek(vma->object, index, &page) != OBJECT_BACKED)
+            continue;
+        error = object_page(vma->object, index, false, &page);
+        if (!error)
+            page_put(page);
+    }
+    return at > address + PAGE_SIZE ? 0 : error;
 }
 
 int page_reach(struct mm *mm, struct vma *vma, uint64_t address, bool write, struct page **ret_page)
@@ -212,6 +221,28 @@ static bool shows_backing(struct mm *mm, const struct vma *vma, uint64_t address
            (vma->flags & VMA_SHARED || !pagemap_get(&space_of(mm)->pages, address >> PAGE_SHIFT));
 }
 
+/* What a program relocates when it is loaded: few pages, nearly all of them written; each would be two faults. */
+static void copy_small(struct mm *mm, struct vma *vma)
+{
+    struct page *page;
+    uint64_t at;
+
+    for (at = vma->start; at < vma->end; at += PAGE_SIZE) {
+        uint64_t index = (vma->offset + (at - vma->start)) >> PAGE_SHIFT;
+
+        if (!pagemap_get(&space_of(mm)->pages, at >> PAGE_SHIFT) &&
+            object_peek(vma->object, index, &page) == OBJECT_BACKED &&
+            copy_private(mm, vma, at, NULL, FAULT))
+            return;
+    }
+}
+
+static bool is_small_data(const struct vma *vma)
+{
+    return vma->object && !(vma->flags & VMA_SHARED) && vma->prot & PROT_WRITE && !vma->shown &&
+           vma->end - vma->start <= SMALL_DATA && !memfile_scarce();
+}
+
 /* The other areas of a file whose first one is needed now: a library has four or five. */
 static int show_siblings(struct mm *mm, const struct vma *vma, struct showing *showing)
 {
@@ -222,9 +253,12 @@ static int show_siblings(struct mm *mm, const struct vma *vma, struct showing *s
     for (; i < space->n && i <= at + SIBLINGS && !error; i++) {
         struct vma *other = space->areas[i];
 
-        if (other != vma && other->object == vma->object && !other->shown &&
-            shows_backing(mm, other, other->start))
-            error = host_show(showing, other, other->start, other->end);
+        if (other == vma || other->object != vma->object || other->shown ||
+            !shows_backing(mm, other, other->start))
+            continue;
+        if (is_small_data(other))
+            copy_small(mm, other);
+        error = host_show(showing, other, other->start, other->end);
     }
     return error;
 }
@@ -328,6 +362,8 @@ int mm_fault(struct mm *mm, const struct platform_stop *stop, const struct user_
         return fail_with(SIGSEGV, SEGV_ACCERR, ret_signal, ret_code);
     address &= PAGE_MASK;
     error = reach(mm, vma, address, write, FAULT);
+    if (!error && is_small_data(vma))
+        copy_small(mm, vma);
     if (!error && vma->object && vma->object->indirect)
         error = load_backing(vma, address);
     if (!error)
