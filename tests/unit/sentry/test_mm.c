@@ -379,10 +379,13 @@ static void test_backed_private(void **state)
 
     (void)state;
     mm_map(mm, A, 3 * PAGE_SIZE, RW, RWX, MM_FIXED, NULL, object, 0);
-    assert_int_equal(get(mm, A), 'i');
-    assert_int_equal(get(mm, A + 2 * PAGE_SIZE), 0);
+    mm_map(mm, A + 3 * PAGE_SIZE, 3 * PAGE_SIZE, PROT_READ, RWX, MM_FIXED, NULL, object, 0);
+    assert_int_equal(get(mm, A + 3 * PAGE_SIZE), 'i');
+    assert_int_equal(get(mm, A + 5 * PAGE_SIZE), 0);
     assert_int_equal(fake_faults, 1); /* shown whole, from the file itself */
-    assert_int_equal(memfile_used(), 0);
+    assert_int_equal(fake_shown(mm, A), PROT_READ | PROT_WRITE); /* its data along with it */
+    assert_int_equal(memfile_used(), 3 * PAGE_SIZE);
+    assert_int_equal(get(mm, A), 'i');
     put(mm, A, 'I');
     assert_int_equal(get(mm, A), 'I');
     assert_int_equal(get(mm, A + 1), 'm');
