@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from . import EMULATED, PATIENCE
+from . import EMULATED, PATIENCE, WAITING
 from .guests import MACHINES
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -261,7 +261,7 @@ class Cella:
 
     def wait_event(self, chain, wanted, seconds=15.0):
         """The first event that has every member of `wanted` (values may be sets of allowed ones)."""
-        deadline = time.monotonic() + seconds * PATIENCE
+        deadline = time.monotonic() + seconds * WAITING
         while True:
             events = self.events(chain)
             for event in events:
@@ -318,9 +318,9 @@ def rss_bytes(pid):
 
 
 def wait_until(condition, seconds=15.0, what="condition"):
-    deadline = time.monotonic() + seconds * PATIENCE
+    deadline = time.monotonic() + seconds * WAITING
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds * PATIENCE} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds * WAITING} s: {what}"
         time.sleep(0.02)
 
 

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import time
 
-from . import PATIENCE
+from . import WAITING
 
 _NFT_NEWGEN, _NFT_GETGEN = 10 << 8 | 15, 10 << 8 | 16  # NFNL_SUBSYS_NFTABLES, and its messages
 _REQUEST, _NETFILTER = 1, 12  # NLM_F_REQUEST, NETLINK_NETFILTER
@@ -131,7 +131,7 @@ def snapshot(state_dir):
 
 def left_behind(before, state_dir, seconds=10.0):
     """What is there now and was not before, once the kernel has had `seconds` to finish its part."""
-    deadline = time.monotonic() + seconds * PATIENCE
+    deadline = time.monotonic() + seconds * WAITING
     while True:
         extra = snapshot(state_dir) - before
         if not extra or time.monotonic() > deadline:

@@ -464,7 +464,7 @@ static const struct seen *last_event(const char *kind, const char *reason, const
 const struct seen *event(const char *kind, const char *reason, const char *name)
 {
     const struct seen *s;
-    int turns = 500; /* of 20 ms, as find_event() */
+    int turns = turns_most();
 
     while (!(s = last_event(kind, reason, name)) && turns--)
         host_turn(20);
