@@ -143,7 +143,7 @@ int main(void)
     descriptors();
     signal(SIGPIPE, SIG_IGN);
     mallopt(M_ARENA_MAX, 1); /* for another one glibc would read /sys */
-    clock_boottime(); /* begins here */
+    clock_boottime();        /* begins here */
     control_config(&config);
     machine(&config);
     files(&config);

@@ -78,6 +78,7 @@ void klog(const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
+/* @seccomp sentry: gettid getpid tgkill rt_sigprocmask rt_sigaction */
 void kpanic(const char *format, ...)
 {
     char text[LINE_MAX_BYTES];
