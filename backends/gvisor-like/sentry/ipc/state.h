@@ -25,7 +25,8 @@
 
 struct ipc_state { /* one, in the arena */
     uint64_t pipe_slots, socket_bytes;
-    uint32_t sockets, in_flight, epoll_items, inotify_watches, inotify_instances, anon_files;
+    uint32_t sockets, in_flight, epoll_items, inotify_watches, inotify_instances;
+    uint32_t inotify_events, anon_files;
     struct socket_state *socket_state; /* ipc/socket.c */
     struct tty_state *tty_state;       /* ipc/tty.c */
     struct sysv_state *sysv_state;     /* ipc/sysv.c */

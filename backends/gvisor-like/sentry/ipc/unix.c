@@ -141,6 +141,12 @@ static int unix_find(struct socket *socket, const struct socket_name *name,
     return 0;
 }
 
+/* Who is bound to it holds its path: it has nobody any more. */
+void socket_inode_release(struct inode *inode)
+{
+    inode->data = NULL;
+}
+
 const struct family unix_family = {
     .bind = unix_bind,
     .autobind = unix_autobind,

@@ -402,7 +402,7 @@ void fake_end(void)
             left++;
         }
     if (ipc()->pipe_slots || ipc()->socket_bytes || ipc()->sockets || ipc()->in_flight ||
-        ipc()->epoll_items || ipc()->inotify_watches || ipc()->anon_files)
+        ipc()->epoll_items || ipc()->inotify_watches || ipc()->inotify_events || ipc()->anon_files)
         left++;
     kernel_unlock();
     fake_task_end();
@@ -430,5 +430,5 @@ void posix_timer_fire(void *owner)
 const struct file_ops *const file_ops[FILE_KINDS] = {
     [FILE_PIPE] = &pipe_ops,         [FILE_EVENTFD] = &eventfd_ops, [FILE_TIMERFD] = &timerfd_ops,
     [FILE_SIGNALFD] = &signalfd_ops, [FILE_EPOLL] = &epoll_ops,     [FILE_PIDFD] = &pidfd_ops,
-    [FILE_SOCKET] = &socket_ops,
+    [FILE_SOCKET] = &socket_ops,     [FILE_INOTIFY] = &inotify_ops,
 };

@@ -55,6 +55,11 @@ int path_lookup(int dirfd, const char *name, unsigned flags, struct path *ret_pa
     return 0;
 }
 
+int path_lookup_guest(int dirfd, uint64_t guest, unsigned flags, struct path *ret_path)
+{
+    return path_lookup(dirfd, (const char *)guest, flags, ret_path);
+}
+
 void path_put(struct path *path)
 {
     if (--path->dentry->refs)

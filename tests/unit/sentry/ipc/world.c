@@ -203,7 +203,7 @@ static void run_in_child(scenario run, bool on_us, int to)
     if (on_us)
         fake_end();
     fflush(text);
-    exit(0);
+    _exit(0);
 }
 
 static void run_one(scenario run, bool on_us, char *into)
