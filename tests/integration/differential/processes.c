@@ -58,9 +58,12 @@ static void stops(void)
     say("ended or continued", waitpid(pid, &status, 0) == pid);
     printf("ended 0x%x\n", status);
     pid = fork();
-    if (!pid)
+    if (!pid) {
+        setpgid(0, 0); /* a group that is not orphaned: SIGTSTP stops no other */
         for (;;)
             pause();
+    }
+    setpgid(pid, pid);
     kill(pid, SIGTSTP);
     waitid(P_PID, pid, &info, WSTOPPED);
     printf("waitid %d %d\n", info.si_code, info.si_status);

@@ -34,6 +34,7 @@ static int fifo_wait(struct pipe *pipe, struct file *file)
 int fifo_open(struct inode *inode, struct file *file)
 {
     struct pipe *pipe = inode->data;
+    bool named = inode->kind != INODE_ANON; /* else by /proc/PID/fd/N: nobody is waited for */
     int r;
 
     if (pipe)
@@ -42,8 +43,8 @@ int fifo_open(struct inode *inode, struct file *file)
         pipe = pipe_make();
     if (!pipe)
         return -ENOMEM;
-    if ((file->mode & (FMODE_READ | FMODE_WRITE)) == FMODE_WRITE && (file->flags & O_NONBLOCK) &&
-        !pipe->readers) {
+    if (named && (file->mode & (FMODE_READ | FMODE_WRITE)) == FMODE_WRITE &&
+        (file->flags & O_NONBLOCK) && !pipe->readers) {
         pipe_put(pipe);
         return -ENXIO;
     }
@@ -51,7 +52,7 @@ int fifo_open(struct inode *inode, struct file *file)
     pipe->inode = inode;
     file->position = 0;
     pipe_opened(pipe, file);
-    r = fifo_wait(pipe, file);
+    r = named ? fifo_wait(pipe, file) : 0;
     file->data = pipe;
     if (r < 0) {
         pipe_release(file);
