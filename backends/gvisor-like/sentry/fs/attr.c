@@ -69,7 +69,7 @@ SYSCALL(fchmod)
 
 static struct setattr owner_change(uint32_t uid, uint32_t gid)
 {
-    struct setattr change = {.uid = uid, .gid = gid};
+    struct setattr change = {.valid = SETATTR_KILL, .uid = uid, .gid = gid};
 
     if (uid != UINT32_MAX)
         change.valid |= SETATTR_UID;
@@ -160,7 +160,7 @@ static int64_t set_times(struct target *target, const struct timespec *times)
     if (!times)
         times = both_now;
     now = times[0].tv_nsec == UTIME_NOW && times[1].tv_nsec == UTIME_NOW;
-    error = may_set_times(target, now);
+    error = valid_time(&times[0]) && valid_time(&times[1]) ? may_set_times(target, now) : -EINVAL;
     if (error) {
         target_put(target);
         return error;
@@ -174,10 +174,8 @@ static int64_t times_guest(int dirfd, uint64_t name, const struct timespec *time
     struct target target;
     int64_t error;
 
-    if (times && times[0].tv_nsec == UTIME_OMIT && times[1].tv_nsec == UTIME_OMIT)
-        return 0;
-    if (!name && dirfd != AT_FDCWD && !(flags & AT_SYMLINK_NOFOLLOW))
-        error = target_of_fd(dirfd, false, &target);
+    if (!name && dirfd != AT_FDCWD)
+        error = flags ? -EINVAL : target_of_fd(dirfd, false, &target);
     else if (!name)
         error = -EFAULT;
     else
@@ -192,11 +190,11 @@ SYSCALL(utimensat)
 {
     struct timespec times[2];
 
-    if (a[3] & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH))
-        return -EINVAL;
     if (a[2] && copy_in(current->mm, times, a[2], sizeof(times)))
         return -EFAULT;
-    if (a[2] && (!valid_time(&times[0]) || !valid_time(&times[1])))
+    if (a[2] && times[0].tv_nsec == UTIME_OMIT && times[1].tv_nsec == UTIME_OMIT)
+        return 0; /* before anything is looked at */
+    if (a[3] & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH))
         return -EINVAL;
     return times_guest((int)a[0], a[1], a[2] ? times : NULL, a[3]);
 }

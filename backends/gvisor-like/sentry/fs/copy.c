@@ -43,12 +43,12 @@ static int64_t copy_chunk(struct file *in, int64_t *in_at, struct file *out, int
 static int64_t copy_bytes(struct file *in, int64_t *in_at, struct file *out, int64_t *out_at,
                           uint64_t size)
 {
-    char *buffer = malloc(CHUNK);
+    char *buffer = size ? malloc(CHUNK) : NULL;
     int64_t total = 0, n = 1;
     size_t want;
 
     if (!buffer)
-        return -ENOMEM;
+        return size ? -ENOMEM : 0;
     while ((uint64_t)total < size && n > 0) {
         want = size - (uint64_t)total < CHUNK ? (size_t)(size - (uint64_t)total) : CHUNK;
         n = copy_chunk(in, in_at, out, out_at, buffer, want);
@@ -61,16 +61,33 @@ static int64_t copy_bytes(struct file *in, int64_t *in_at, struct file *out, int
     return total ? total : n;
 }
 
+/* What can be read as if it were in the page cache. */
+static bool can_send(const struct file *in)
+{
+    return in->kind == FILE_REGULAR || in->kind == FILE_PROC || in->kind == FILE_ZERO ||
+           in->kind == FILE_FULL || in->kind == FILE_RANDOM;
+}
+
+static int judge_send(const struct file *out, const struct file *in, bool offset, uint64_t size)
+{
+    if (!in || !in->inode || !(in->mode & FMODE_READ))
+        return -EBADF;
+    if (offset && !(in->mode & FMODE_SEEK))
+        return -ESPIPE;
+    if (!out || !(out->mode & FMODE_WRITE))
+        return -EBADF;
+    if ((out->flags & O_APPEND && out->kind != FILE_PIPE) ||
+        (in->kind == FILE_PIPE && out->kind != FILE_PIPE))
+        return -EINVAL;
+    return size && !can_send(in) ? -EINVAL : 0;
+}
+
 static int64_t send_file(struct file *out, struct file *in, uint64_t guest_offset, uint64_t size)
 {
-    int64_t offset = 0, result;
+    int64_t offset = 0, result = judge_send(out, in, guest_offset, size);
 
-    if (!(in->mode & FMODE_READ) || !(out->mode & FMODE_WRITE))
-        return -EBADF;
-    if (!S_ISREG(in->inode->mode) && !S_ISCHR(in->inode->mode) && !S_ISBLK(in->inode->mode))
-        return guest_offset && !(in->mode & FMODE_SEEK) ? -ESPIPE : -EINVAL;
-    if (out->flags & O_APPEND && out->kind == FILE_REGULAR)
-        return -EINVAL;
+    if (result)
+        return result;
     if (guest_offset && copy_in(current->mm, &offset, guest_offset, sizeof(offset)))
         return -EFAULT;
     if (offset < 0)
@@ -86,7 +103,7 @@ static int64_t send_file(struct file *out, struct file *in, uint64_t guest_offse
 SYSCALL(sendfile)
 {
     struct file *out = fd_get_io((int)a[0]), *in = fd_get_io((int)a[1]);
-    int64_t result = in && out && in->inode ? send_file(out, in, a[2], a[3]) : -EBADF;
+    int64_t result = send_file(out, in, a[2], a[3]);
 
     file_put(out);
     file_put(in);
@@ -148,11 +165,12 @@ SYSCALL(copy_file_range)
     struct file *in, *out;
     int64_t result;
 
-    if (a[5])
-        return -EINVAL;
     in = fd_get_io((int)a[0]);
     out = fd_get_io((int)a[2]);
-    result = in && out ? copy_range(in, a[1], out, a[3], a[4]) : -EBADF;
+    if (!in || !out)
+        result = -EBADF;
+    else
+        result = a[5] ? -EINVAL : copy_range(in, a[1], out, a[3], a[4]);
     file_put(in);
     file_put(out);
     return result;

@@ -117,8 +117,8 @@ static int64_t getdents(const uint64_t a[6], bool old)
         result = (int64_t)(size - uio.left);
     else if (!result && context.full)
         result = context.fault ? -EFAULT : -EINVAL; /* not one has room */
-    if (result >= 0)
-        inode_accessed(file);
+    if (file->kind == FILE_DIRECTORY && file->inode->links)
+        inode_accessed(file); /* also when nothing came out */
     file_put(file);
     return result;
 }

@@ -80,17 +80,16 @@ static int64_t judge_position(const struct file *file, const int64_t *position)
 int64_t file_read(struct file *file, struct uio *to, int64_t *position)
 {
     const struct file_ops *ops = file_ops[file->kind];
-    int64_t error, result;
+    int64_t error = judge_position(file, position), result;
 
+    if (error)
+        return error;
     if (!(file->mode & FMODE_READ))
         return -EBADF;
     if (file->kind == FILE_DIRECTORY)
         return -EISDIR;
     if (!ops || !ops->read)
         return -EINVAL;
-    error = judge_position(file, position);
-    if (error)
-        return error;
     if (file->mode & FMODE_STREAM)
         position = NULL;
     else if (!position)
@@ -104,15 +103,14 @@ int64_t file_read(struct file *file, struct uio *to, int64_t *position)
 int64_t file_write(struct file *file, struct uio *from, int64_t *position)
 {
     const struct file_ops *ops = file_ops[file->kind];
-    int64_t error, result;
+    int64_t error = judge_position(file, position), result;
 
+    if (error)
+        return error;
     if (!(file->mode & FMODE_WRITE))
         return -EBADF;
     if (!ops || !ops->write)
         return -EINVAL;
-    error = judge_position(file, position);
-    if (error)
-        return error;
     if (file->mode & FMODE_STREAM)
         position = NULL;
     else if (!position)

@@ -202,9 +202,10 @@ static uint32_t without_privileges(uint32_t mode, bool keep_gid)
     return mode;
 }
 
+/* Of every chown, also one that names nobody. */
 static void chmod_of_chown(const struct inode *inode, struct setattr *change)
 {
-    if (!(change->valid & (SETATTR_UID | SETATTR_GID)) || S_ISDIR(inode->mode))
+    if (!(change->valid & SETATTR_KILL) || S_ISDIR(inode->mode))
         return;
     change->mode = without_privileges(inode->mode, cred_in_group(current->cred, inode->gid) ||
                                                        capable(CAP_FSETID));
@@ -227,6 +228,8 @@ int inode_setattr(struct inode *inode, struct setattr *change)
             change->mode &= ~(uint32_t)S_ISGID;
     } else {
         chmod_of_chown(inode, change);
+        if (change->valid & SETATTR_MODE && !inode_owner_or_capable(inode))
+            return -EPERM;
     }
     return inode_ops[inode->kind]->setattr ? inode_ops[inode->kind]->setattr(inode, change)
                                            : -EPERM;

@@ -282,14 +282,27 @@ static int range_of(const struct file *file, const struct flock *flock, struct l
     return 0;
 }
 
+/* F_OFD_GETLK with F_UNLCK asks for its own. */
+static const struct lock *own_lock(const struct inode_locks *locks, const struct lock *wanted)
+{
+    const struct lock *lock;
+
+    TAILQ_FOREACH(lock, &locks->list, link)
+    if (lock->owner == wanted->owner && !lock->flock && meets(lock, wanted))
+        return lock;
+    return NULL;
+}
+
 static int64_t get_lock(struct file *file, const struct lock *wanted, struct flock *flock,
                         uint64_t argument)
 {
     const struct inode_locks *locks = file->inode->locks;
-    const struct lock *lock = locks ? conflict(locks, wanted) : NULL;
+    const struct lock *lock = NULL;
 
-    if (wanted->type == F_UNLCK)
+    if (wanted->type == F_UNLCK && wanted->pid > 0)
         return -EINVAL;
+    if (locks)
+        lock = wanted->type == F_UNLCK ? own_lock(locks, wanted) : conflict(locks, wanted);
     flock->l_type = F_UNLCK;
     if (lock) {
         flock->l_type = lock->type;
@@ -355,7 +368,9 @@ SYSCALL(flock)
     if (!file)
         return -EBADF;
     wanted.owner = file;
-    error = file->inode ? 0 : -EBADF;
+    error = file->inode && (wanted.type == F_UNLCK || file->mode & (FMODE_READ | FMODE_WRITE))
+                ? 0
+                : -EBADF;
     if (!error && wanted.type != F_UNLCK && file->inode->locks) {
         /* A change of kind lets the old one go first: others may come between, as in Linux. */
         struct lock range = wanted, *none = NULL;

@@ -25,7 +25,7 @@ int memfs_open(struct inode *inode, struct file *file)
     case S_IFDIR:
         return 0;
     case S_IFIFO:
-        return fifo_open(inode, file);
+        return file->mode & (FMODE_READ | FMODE_WRITE) ? fifo_open(inode, file) : -EINVAL;
     case S_IFCHR:
     case S_IFBLK:
         return device_open(inode, file);

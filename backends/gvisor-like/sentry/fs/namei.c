@@ -58,8 +58,8 @@ int vfs_create(struct path *directory, struct dentry *child, uint32_t mode, uint
     return ops->create ? ops->create(directory->dentry, child, mode, rdev) : -EACCES;
 }
 
-/* The walk to a name that is to be made: its dentry, which names nothing. */
-static int begin_make(struct walk *walk, int dirfd, const char *name, bool directory,
+/* The walk to a name that is to be made: its dentry, which names nothing. May it be made? The caller's. */
+static int begin_name(struct walk *walk, int dirfd, const char *name, bool directory,
                       struct dentry **ret_child)
 {
     int error = walk_begin(walk, dirfd, name, 0, 0);
@@ -78,7 +78,20 @@ static int begin_make(struct walk *walk, int dirfd, const char *name, bool direc
     else if (walk->slash && !directory)
         error = -ENOENT;
     else
-        error = may_change(&walk->at);
+        error = mount_writable(walk->at.mount);
+    if (error)
+        dentry_put(*ret_child);
+    return error;
+}
+
+static int begin_make(struct walk *walk, int dirfd, const char *name, bool directory,
+                      struct dentry **ret_child)
+{
+    int error = begin_name(walk, dirfd, name, directory, ret_child);
+
+    if (error)
+        return error;
+    error = may_change(&walk->at);
     if (error)
         dentry_put(*ret_child);
     return error;
@@ -119,6 +132,15 @@ SYSCALL(mkdirat)
     return make_directory((int)a[0], a[1], (uint32_t)a[2]);
 }
 
+/* A device: with the capability, and one that there is. A character device 0:0 is what overlays call a whiteout: it
+   opens nothing, and anybody may make it. */
+static int may_make_device(uint32_t mode, uint64_t rdev)
+{
+    if ((!S_ISCHR(mode) && !S_ISBLK(mode)) || (S_ISCHR(mode) && rdev == 0))
+        return 0;
+    return capable(CAP_MKNOD) && device_known(mode, rdev) ? 0 : -EPERM;
+}
+
 int vfs_mknod(int dirfd, const char *name, uint32_t mode, uint64_t rdev, struct path *ret_path)
 {
     struct walk walk = {0};
@@ -126,7 +148,9 @@ int vfs_mknod(int dirfd, const char *name, uint32_t mode, uint64_t rdev, struct 
     int error = begin_make(&walk, dirfd, name, false, &child);
 
     if (!error) {
-        error = vfs_create(&walk.at, child, mode & ~current->fs->umask, rdev);
+        error = may_make_device(mode, rdev);
+        if (!error)
+            error = vfs_create(&walk.at, child, mode & ~current->fs->umask, rdev);
         if (!error)
             fs_notify(child, IN_CREATE);
         if (!error && ret_path) {
@@ -151,11 +175,8 @@ static int64_t make_node(int dirfd, uint64_t guest_name, uint32_t mode, uint64_t
     case S_IFREG:
     case S_IFIFO:
     case S_IFSOCK:
-        break;
     case S_IFCHR:
     case S_IFBLK:
-        if (!capable(CAP_MKNOD) || !(device_known(mode, rdev) || rdev == 0))
-            return -EPERM; /* rdev 0: what overlays call a whiteout; it opens nothing */
         break;
     case S_IFDIR:
         return -EPERM;
@@ -216,12 +237,29 @@ SYSCALL(symlinkat)
 
 /* ---- link ---- */
 
+/* As with fs.protected_hardlinks: of a stranger's file only what one could have copied. */
+static int may_share(struct inode *inode)
+{
+    if (inode_owner_or_capable(inode))
+        return 0;
+    if (!S_ISREG(inode->mode) || inode->mode & S_ISUID ||
+        (inode->mode & (S_ISGID | 010)) == (S_ISGID | 010) || inode_permission(inode, 6))
+        return -EPERM;
+    return 0;
+}
+
 static int may_link(const struct target *old, const struct walk *walk)
 {
-    const struct inode *inode = old->inode;
+    struct inode *inode = old->inode;
+    int error;
 
     if (walk->at.mount != old->path.mount)
         return -EXDEV;
+    error = may_share(inode);
+    if (!error)
+        error = may_change(&walk->at);
+    if (error)
+        return error;
     if (S_ISDIR(inode->mode))
         return -EPERM;
     if (inode->super != walk->at.dentry->inode->super || inode->kind != INODE_MEMFS)
@@ -235,7 +273,7 @@ static int64_t make_link(int olddir, uint64_t guest_old, int newdir, uint64_t gu
                          uint64_t flags)
 {
     unsigned lookup = (flags & AT_SYMLINK_FOLLOW ? LOOKUP_FOLLOW : 0) |
-                      (flags & AT_EMPTY_PATH ? LOOKUP_EMPTY : 0);
+                      (flags & AT_EMPTY_PATH ? LOOKUP_EMPTY | LOOKUP_OPENER : 0);
     char name[PATH_MAX];
     struct walk walk = {0};
     struct dentry *child;
@@ -244,14 +282,12 @@ static int64_t make_link(int olddir, uint64_t guest_old, int newdir, uint64_t gu
 
     if (flags & ~(uint64_t)(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH))
         return -EINVAL;
-    if (flags & AT_EMPTY_PATH && !capable(CAP_DAC_READ_SEARCH))
-        return -ENOENT;
     error = target_find(olddir, guest_old, lookup, &old);
     if (error)
         return error;
     error = name_in(name, guest_new, 0);
     if (error >= 0)
-        error = begin_make(&walk, newdir, name, false, &child);
+        error = begin_name(&walk, newdir, name, false, &child);
     if (!error) {
         error = may_link(&old, &walk);
         if (!error)
@@ -380,7 +416,7 @@ static int64_t read_link(int dirfd, uint64_t guest_name, uint64_t to, int64_t si
     if (error)
         return error;
     if (!S_ISLNK(target.inode->mode))
-        length = target.file ? -ENOENT : -EINVAL;
+        length = target.empty ? -ENOENT : -EINVAL;
     else
         length = inode_ops[target.inode->kind]->readlink(target.inode, text, sizeof(text));
     if (length > (int32_t)size)

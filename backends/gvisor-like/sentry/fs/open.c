@@ -238,9 +238,9 @@ static int open_last(struct walk *walk, uint32_t flags, uint32_t mode, struct pa
         if (error)
             return error;
         if (walk->kind != LAST_NAME) {
-            if (flags & O_CREAT)
-                return -EISDIR;
-            error = walk_last(walk);
+            error = walk_finish(walk);
+            if (!error && flags & O_CREAT)
+                error = flags & O_EXCL ? -EEXIST : -EISDIR;
             if (!error) {
                 *ret_path = walk->at;
                 path_get(ret_path);

@@ -13,6 +13,7 @@
 #include "vfs.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,16 +51,27 @@ static void set_path(struct path *to, const struct path *from)
 
 /* ---- begin and end ---- */
 
+/* linkat with AT_EMPTY_PATH: a descriptor that others have opened and passed on gives no right to link what it is of. */
+static int judge_opener(const struct file *file, unsigned flags)
+{
+    return flags & LOOKUP_OPENER && file->cred != current->cred && !capable(CAP_DAC_READ_SEARCH)
+               ? -ENOENT
+               : 0;
+}
+
 static int begin_at_fd(struct walk *walk, int dirfd, bool empty)
 {
     struct file *file = fd_get(dirfd);
     struct path path;
-    int error = 0;
+    int error;
 
     if (!file)
         return -EBADF;
     path = (struct path){file->mount, file->dentry};
-    if (!file->dentry || (!empty && !S_ISDIR(file->dentry->inode->mode)))
+    error = judge_opener(file, walk->flags);
+    if (error)
+        ;
+    else if (!file->dentry || (!empty && !S_ISDIR(file->dentry->inode->mode)))
         error = -ENOTDIR;
     else
         set_path(&walk->at, &path);
@@ -76,12 +88,13 @@ int walk_begin(struct walk *walk, int dirfd, const char *name, unsigned flags, u
     walk->flags = flags;
     walk->resolve = resolve;
     walk->rest = name;
-    walk->slash = false;
+    walk->slash = walk->rooted = false;
     if (!*name && !(flags & LOOKUP_EMPTY))
         return -ENOENT;
     set_path(&walk->root, &current->fs->root);
     if (*name == '/' && !(resolve & (RESOLVE_IN_ROOT | RESOLVE_BENEATH))) {
         set_path(&walk->at, &walk->root);
+        walk->rooted = true;
         return 0;
     }
     if (*name == '/' && resolve & RESOLVE_BENEATH)
@@ -94,7 +107,7 @@ int walk_begin(struct walk *walk, int dirfd, const char *name, unsigned flags, u
         return error;
     walk->start = walk->at;
     if (resolve & (RESOLVE_IN_ROOT | RESOLVE_BENEATH))
-        set_path(&walk->root, &walk->at);
+        set_path(&walk->root, &walk->at), walk->rooted = true;
     return 0;
 }
 
@@ -167,10 +180,9 @@ static int take_part(struct walk *walk)
         walk->final = true;
         return 0;
     }
-    if (walk->length > NAME_MAX)
-        return -ENAMETOOLONG;
-    memcpy(walk->last, walk->rest, walk->length);
-    walk->last[walk->length] = '\0';
+    /* One that is too long is known as such where it is looked for, after the right to look. */
+    memcpy(walk->last, walk->rest, walk->length > NAME_MAX ? NAME_MAX : walk->length);
+    walk->last[walk->length > NAME_MAX ? NAME_MAX : walk->length] = '\0';
     walk->kind = !strcmp(walk->last, ".")    ? LAST_DOT
                  : !strcmp(walk->last, "..") ? LAST_DOTDOT
                                              : LAST_NAME;
@@ -203,6 +215,7 @@ static int go_up(struct walk *walk)
 {
     struct path up = walk->at;
 
+    walk->rooted = true;
     if (same_place(&walk->at, &walk->root))
         return walk->resolve & RESOLVE_BENEATH ? -EXDEV : 0;
     while (up.dentry == up.mount->root) {
@@ -229,6 +242,8 @@ int walk_child(struct walk *walk, struct dentry **ret_child)
 
     if (!directory->inode->links)
         return -ENOENT; /* it was removed */
+    if (walk->length > NAME_MAX)
+        return -ENAMETOOLONG;
     if (dentry_cached_kind(directory)) {
         child = dentry_find(directory, walk->last, walk->length);
         if (child && child->unresolved) {
@@ -266,8 +281,10 @@ static int push_text(struct walk *walk, char *text)
         return 0;
     if (walk->resolve & RESOLVE_BENEATH)
         return -EXDEV;
-    if (walk->resolve & RESOLVE_NO_XDEV && walk->at.mount != walk->root.mount)
+    /* As Linux: a relative walk that has not met the root yet does not know that it is on the same mount. */
+    if (walk->resolve & RESOLVE_NO_XDEV && (!walk->rooted || walk->at.mount != walk->root.mount))
         return -EXDEV;
+    walk->rooted = true;
     set_path(&walk->at, &walk->root);
     return 0;
 }
@@ -382,6 +399,14 @@ int walk_last(struct walk *walk)
 {
     int error = walk_parent(walk);
 
+    return error ? error : walk_finish(walk);
+}
+
+/* From where walk_parent stopped to what the last part names. */
+int walk_finish(struct walk *walk)
+{
+    int error = 0;
+
     while (!error && walk->kind != LAST_NONE) {
         error = step(walk, walk->flags & LOOKUP_FOLLOW || walk->slash);
         if (error)
@@ -466,9 +491,17 @@ int target_find(int dirfd, uint64_t guest_name, unsigned flags, struct target *r
         length = name_in(name, guest_name, flags);
     if (length < 0)
         return (int)length;
-    if (!length && dirfd != AT_FDCWD)
-        return target_of_fd(dirfd, true, ret);
-    *ret = (struct target){0};
+    if (!length && dirfd != AT_FDCWD) {
+        error = target_of_fd(dirfd, true, ret);
+        if (error)
+            return error;
+        ret->empty = true;
+        error = judge_opener(ret->file, flags);
+        if (error)
+            target_put(ret);
+        return error;
+    }
+    *ret = (struct target){.empty = !length};
     if (!length) {
         ret->path = current->fs->cwd;
         path_get(&ret->path);

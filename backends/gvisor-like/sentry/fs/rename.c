@@ -65,8 +65,6 @@ static int judge_names(const struct move *move)
 {
     int error;
 
-    if (!move->from->inode)
-        return -ENOENT;
     if (move->flags & RENAME_NOREPLACE && move->to->inode)
         return -EEXIST;
     if (move->flags & RENAME_EXCHANGE && !move->to->inode)
@@ -149,12 +147,8 @@ static int do_move(struct move *move)
 
 static int find_both(struct move *move)
 {
-    int error = walk_parent(&move->from_walk);
+    int error;
 
-    if (!error)
-        error = walk_parent(&move->to_walk);
-    if (error)
-        return error;
     if (move->from_walk.at.mount != move->to_walk.at.mount)
         return -EXDEV;
     if (move->from_walk.kind != LAST_NAME)
@@ -164,7 +158,19 @@ static int find_both(struct move *move)
     error = mount_writable(move->from_walk.at.mount);
     if (!error)
         error = walk_child(&move->from_walk, &move->from);
+    if (!error && !move->from->inode)
+        error = -ENOENT;
     return error ? error : walk_child(&move->to_walk, &move->to);
+}
+
+static int64_t walk_to(struct walk *walk, int dirfd, uint64_t guest_name, char name[PATH_MAX])
+{
+    int64_t error = name_in(name, guest_name, 0);
+
+    if (error < 0)
+        return error;
+    error = walk_begin(walk, dirfd, name, 0, 0);
+    return error ? error : walk_parent(walk);
 }
 
 static int64_t rename_guest(int olddir, uint64_t guest_old, int newdir, uint64_t guest_new,
@@ -177,14 +183,9 @@ static int64_t rename_guest(int olddir, uint64_t guest_old, int newdir, uint64_t
     if (flags & ~(uint64_t)(RENAME_NOREPLACE | RENAME_EXCHANGE) ||
         flags == (RENAME_NOREPLACE | RENAME_EXCHANGE))
         return -EINVAL; /* RENAME_WHITEOUT, too: a file system may refuse it */
-    error = name_in(from, guest_old, 0);
-    if (error >= 0)
-        error = name_in(to, guest_new, 0);
-    if (error < 0)
-        return error;
-    error = walk_begin(&move.from_walk, olddir, from, 0, 0);
+    error = walk_to(&move.from_walk, olddir, guest_old, from);
     if (!error)
-        error = walk_begin(&move.to_walk, newdir, to, 0, 0);
+        error = walk_to(&move.to_walk, newdir, guest_new, to);
     if (!error)
         error = find_both(&move);
     if (!error)

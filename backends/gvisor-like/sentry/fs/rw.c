@@ -79,7 +79,7 @@ static int64_t many(const uint64_t a[6], int64_t *position, bool write)
         error = uio_guest(&uio, current->mm, a[1], a[2]);
     if (error)
         return error;
-    result = transfer((int)a[0], &uio, position, write);
+    result = uio.left ? transfer((int)a[0], &uio, position, write) : 0;
     uio_free(&uio);
     return result;
 }
@@ -116,13 +116,24 @@ static int64_t many2(const uint64_t a[6], bool write)
     uint32_t flags;
     int64_t result;
 
-    if (a[5] & ~(uint64_t)RWF_KNOWN || (a[5] & RWF_APPEND_ && !write))
-        return -EOPNOTSUPP;
     if (position < -1)
         return -EINVAL;
     file = fd_get_io((int)a[0]);
     if (!file)
         return -EBADF;
+    if (position >= 0 && !(file->mode & FMODE_SEEK))
+        result = -ESPIPE;
+    else if (!(file->mode & (write ? FMODE_WRITE : FMODE_READ)))
+        result = -EBADF;
+    else
+        result = a[5] & ~(uint64_t)RWF_KNOWN || (a[5] & RWF_APPEND_ && !write) ||
+                         (file->kind == FILE_DIRECTORY && a[5] & ~1ull)
+                     ? -EOPNOTSUPP
+                     : 0;
+    if (result) {
+        file_put(file);
+        return result;
+    }
     flags = file->flags;
     if (a[5] & RWF_NOWAIT_ && write && file->kind == FILE_REGULAR) {
         file_put(file);
@@ -159,6 +170,8 @@ static int64_t seek(struct file *file, int64_t offset, int whence)
         return -EINVAL;
     if (!(file->mode & FMODE_SEEK))
         return -ESPIPE;
+    if (file->kind != FILE_REGULAR && file->kind != FILE_DIRECTORY && ops && ops->seek)
+        return ops->seek(file, offset, whence);
     if (whence == SEEK_CUR) {
         if (!offset)
             return file->position;

@@ -12,43 +12,55 @@
 #include <linux/falloc.h>
 #include <sys/inotify.h>
 
+/* Of a mode that Linux knows; what this kernel does of it is said later. */
 static int judge_mode(int mode)
 {
-    if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
-        return -EOPNOTSUPP; /* COLLAPSE, INSERT, UNSHARE, as tmpfs */
-    if ((mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) ==
-        (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+    switch (mode & ~FALLOC_FL_KEEP_SIZE) {
+    case 0:
+    case FALLOC_FL_ZERO_RANGE:
+    case FALLOC_FL_UNSHARE_RANGE:
+        return 0;
+    case FALLOC_FL_PUNCH_HOLE:
+        return mode & FALLOC_FL_KEEP_SIZE ? 0 : -EOPNOTSUPP;
+    case FALLOC_FL_COLLAPSE_RANGE:
+    case FALLOC_FL_INSERT_RANGE:
+        return mode & FALLOC_FL_KEEP_SIZE ? -EOPNOTSUPP : 0;
+    default:
         return -EOPNOTSUPP;
-    if (mode & FALLOC_FL_PUNCH_HOLE && !(mode & FALLOC_FL_KEEP_SIZE))
-        return -EOPNOTSUPP;
-    return 0;
+    }
 }
 
-static int64_t allocate(struct file *file, int mode, int64_t offset, int64_t size)
+static int judge_file(const struct file *file)
 {
-    const struct file_ops *ops = file_ops[file->kind];
-    int64_t result;
-
-    if (offset < 0 || size <= 0)
-        return -EINVAL;
-    result = judge_mode(mode);
-    if (result)
-        return result;
     if (!(file->mode & FMODE_WRITE))
         return -EBADF;
     if (file->kind == FILE_PIPE)
         return -ESPIPE;
     if (file->kind == FILE_DIRECTORY)
         return -EISDIR;
-    if (!ops || !ops->fallocate)
-        return -ENODEV;
+    return file_ops[file->kind] && file_ops[file->kind]->fallocate ? 0 : -ENODEV;
+}
+
+static int64_t allocate(struct file *file, int mode, int64_t offset, int64_t size)
+{
+    int64_t result;
+
+    if (offset < 0 || size <= 0)
+        return -EINVAL;
+    result = judge_mode(mode);
+    if (!result)
+        result = judge_file(file);
+    if (result)
+        return result;
     if (offset > (int64_t)FS_MAX_BYTES - size)
         return -EFBIG;
+    if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+        return -EOPNOTSUPP; /* as tmpfs */
     if (!(mode & FALLOC_FL_KEEP_SIZE) && (uint64_t)(offset + size) > limit_file_size()) {
         task_kill_with(SIGXFSZ);
         return -EFBIG;
     }
-    result = ops->fallocate(file, mode, (uint64_t)offset, (uint64_t)size);
+    result = file_ops[file->kind]->fallocate(file, mode, (uint64_t)offset, (uint64_t)size);
     if (!result)
         fs_notify_file(file, IN_MODIFY);
     return result;

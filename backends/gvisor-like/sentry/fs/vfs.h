@@ -47,6 +47,7 @@ void inode_changed(struct inode *inode);
 void inode_modified(struct inode *inode); /* content: mtime, too */
 void inode_accessed(struct file *file);   /* relatime */
 /* chmod, chown, utimes, truncate of a system call, judged and done; mode bits that an owner's change clears. */
+#define SETATTR_KILL 256u /* beside fs.h's: a chown, which takes set-id bits */
 int inode_setattr(struct inode *inode, struct setattr *change);
 int inode_kill_privileges(struct inode *inode); /* a write: set-id bits go */
 bool inode_owner_or_capable(const struct inode *inode);
@@ -80,6 +81,7 @@ void dentry_place(struct dentry *dentry, struct dentry *before, uint64_t positio
 #define RESOLVE_IN_ROOT 16u
 #define RESOLVE_CACHED 32u
 #define LINKS_MAX 40
+#define LOOKUP_OPENER 256u /* beside fs.h's: dirfd must be of current's own opening */
 
 enum last_kind { LAST_NAME, LAST_DOT, LAST_DOTDOT, LAST_NONE /* "/" or nothing */ };
 
@@ -97,8 +99,9 @@ struct walk {
     } stack[LINKS_MAX + 1];
     char *text; /* what `rest` points into, when it is of a link */
     enum last_kind kind;
-    bool slash; /* something followed the last part: it is to be a directory */
-    bool final; /* nothing but slashes comes after `last` */
+    bool slash;  /* something followed the last part: it is to be a directory */
+    bool rooted; /* it has been at, or asked for, its root */
+    bool final;  /* nothing but slashes comes after `last` */
     size_t length;
     char last[NAME_MAX + 1];
 };
@@ -107,6 +110,7 @@ int walk_begin(struct walk *walk, int dirfd, const char *name, unsigned flags, u
 void walk_end(struct walk *walk);
 int walk_parent(struct walk *walk); /* at: the directory of the last part; kind, last: that part */
 int walk_last(struct walk *walk);   /* and on to what it names */
+int walk_finish(struct walk *walk); /* the second half, after walk_parent */
 /* The last part's dentry, also a negative one. kind is LAST_NAME. */
 int walk_child(struct walk *walk, struct dentry **ret_child);
 int walk_follow(struct walk *walk, struct dentry *link); /* the walk goes on at the link's text */
@@ -118,6 +122,7 @@ struct target {
     struct path path; /* dentry NULL: by a descriptor */
     struct inode *inode;
     struct file *file;
+    bool empty; /* the name was "" */
 };
 int target_find(int dirfd, uint64_t guest_name, unsigned flags, struct target *ret);
 int target_of_fd(int fd, bool path_too, struct target *ret);

@@ -155,27 +155,29 @@ static bool begins(const char *name, const char *prefix)
     return !strncmp(name, prefix, strlen(prefix));
 }
 
-static int judge_name(const struct inode *inode, const char *name, bool write)
+static int judge_user(struct inode *inode, bool write)
 {
-    int error;
-
-    if (inode->kind != INODE_MEMFS)
-        return -EOPNOTSUPP;
-    if (begins(name, "security.") && name[9]) {
-        if (!write)
-            return 0;
-        return capable(CAP_SYS_ADMIN) ? 0 : -EPERM;
-    }
-    if (begins(name, "trusted.") && name[8])
-        return capable(CAP_SYS_ADMIN) ? 0 : write ? -EPERM : -ENODATA;
-    if (!begins(name, "user.") || !name[5])
-        return -EOPNOTSUPP;
     if (!S_ISREG(inode->mode) && !S_ISDIR(inode->mode))
         return write ? -EPERM : -ENODATA;
     if (S_ISDIR(inode->mode) && inode->mode & S_ISVTX && write && !inode_owner_or_capable(inode))
         return -EPERM;
-    error = inode_permission((struct inode *)(uintptr_t)inode, write ? 2 : 4);
-    return error;
+    return inode_permission(inode, write ? 2 : 4);
+}
+
+static int judge_name(struct inode *inode, const char *name, bool write)
+{
+    int error;
+
+    if (begins(name, "user.")) {
+        error = judge_user(inode, write);
+        return error || name[5] ? error : -EOPNOTSUPP;
+    }
+    if (begins(name, "security.") && name[9])
+        return write && !capable(CAP_SYS_ADMIN) ? -EPERM : 0;
+    if (begins(name, "trusted.") && name[8])
+        return capable(CAP_SYS_ADMIN) ? 0 : write ? -EPERM : -ENODATA;
+    error = begins(name, "system.") ? 0 : inode_permission(inode, write ? 2 : 4);
+    return error ? error : -EOPNOTSUPP;
 }
 
 static int64_t name_of(char name[XATTR_NAME_MAX + 1], uint64_t guest)
@@ -187,7 +189,17 @@ static int64_t name_of(char name[XATTR_NAME_MAX + 1], uint64_t guest)
     return length;
 }
 
-/* ---- set, get, list, remove: of what was found, which they let go ---- */
+/* ---- set, get, list, remove ---- */
+
+enum by { BY_NAME, BY_LINK, BY_FD };
+
+/* After the arguments were judged, as Linux does it. */
+static int find_target(enum by by, const uint64_t a[6], struct target *target)
+{
+    if (by == BY_FD)
+        return target_of_fd((int)a[0], false, target);
+    return target_find(AT_FDCWD, a[0], by == BY_NAME ? LOOKUP_FOLLOW : 0, target);
+}
 
 static void told(const struct target *target)
 {
@@ -222,54 +234,66 @@ static int64_t set_value(struct target *target, const char *name, const void *va
     return error;
 }
 
-static int64_t set_xattr(int64_t error, struct target *target, const uint64_t a[6])
+static int64_t set_xattr(enum by by, const uint64_t a[6])
 {
     char name[XATTR_NAME_MAX + 1];
+    struct target target;
     char *value = NULL;
+    int64_t error;
 
-    if (error)
-        return error;
     if (a[4] & ~(uint64_t)(XATTR_CREATE | XATTR_REPLACE))
-        error = -EINVAL;
-    else
-        error = name_of(name, a[1]);
-    if (error > 0 && a[3] > XATTR_SIZE_MAX)
-        error = -E2BIG;
-    if (error > 0 && !(value = malloc(a[3] + 1)))
-        error = -ENOMEM;
-    if (error > 0 && a[3] && copy_in(current->mm, value, a[2], a[3]))
-        error = -EFAULT;
-    if (error > 0)
-        error = set_value(target, name, value, a[3], (int)a[4]);
+        return -EINVAL;
+    error = name_of(name, a[1]);
+    if (error < 0)
+        return error;
+    if (a[3] > XATTR_SIZE_MAX)
+        return -E2BIG;
+    value = malloc(a[3] + 1);
+    if (!value)
+        return -ENOMEM;
+    error = a[3] ? copy_in(current->mm, value, a[2], a[3]) : 0;
+    if (!error)
+        error = find_target(by, a, &target);
+    if (!error) {
+        error = set_value(&target, name, value, a[3], (int)a[4]);
+        target_put(&target);
+    }
     free(value);
-    target_put(target);
     return error;
 }
 
-static int64_t get_xattr(int64_t error, struct target *target, const uint64_t a[6])
+static int64_t value_of(struct inode *inode, const char *name, uint64_t to, uint64_t size)
 {
-    char name[XATTR_NAME_MAX + 1];
     const struct xattr *xattr;
+    int64_t error = judge_name(inode, name, false);
 
+    if (!error)
+        error = complete(inode);
     if (error)
         return error;
-    error = name_of(name, a[1]);
-    if (error > 0)
-        error = judge_name(target->inode, name, false);
-    if (!error)
-        error = complete(target->inode);
-    if (!error) {
-        xattr = find(target->inode, name);
-        if (!xattr)
-            error = -ENODATA;
-        else if (a[3] && a[3] < xattr->size)
-            error = -ERANGE;
-        else if (a[3] && xattr->size && copy_out(current->mm, a[2], xattr->value, xattr->size))
-            error = -EFAULT;
-        else
-            error = (int64_t)xattr->size;
-    }
-    target_put(target);
+    xattr = find(inode, name);
+    if (!xattr)
+        return -ENODATA;
+    if (size && size < xattr->size)
+        return -ERANGE;
+    if (size && xattr->size && copy_out(current->mm, to, xattr->value, xattr->size))
+        return -EFAULT;
+    return (int64_t)xattr->size;
+}
+
+static int64_t get_xattr(enum by by, const uint64_t a[6])
+{
+    char name[XATTR_NAME_MAX + 1];
+    struct target target;
+    int64_t error = name_of(name, a[1]);
+
+    if (error < 0)
+        return error;
+    error = find_target(by, a, &target);
+    if (error)
+        return error;
+    error = value_of(target.inode, name, a[2], a[3]);
+    target_put(&target);
     return error;
 }
 
@@ -295,44 +319,55 @@ static int64_t list_of(const struct inode *inode, uint64_t to, uint64_t size)
     return total;
 }
 
-static int64_t list_xattr(int64_t error, struct target *target, const uint64_t a[6])
+static int64_t list_xattr(enum by by, const uint64_t a[6])
 {
+    struct target target;
+    int64_t error = find_target(by, a, &target);
+
     if (error)
         return error;
-    error = complete(target->inode);
+    error = complete(target.inode);
     if (error == -EOPNOTSUPP)
         error = 0; /* nothing to list */
     else if (!error)
-        error = list_of(target->inode, a[1], a[2]);
-    target_put(target);
+        error = list_of(target.inode, a[1], a[2]);
+    target_put(&target);
     return error;
 }
 
-static int64_t remove_xattr(int64_t error, struct target *target, const uint64_t a[6])
+static int64_t remove_value(struct target *target, const char *name)
 {
-    char name[XATTR_NAME_MAX + 1];
     struct xattr *xattr;
+    int64_t error = target_writable(target);
 
-    if (error)
-        return error;
-    error = name_of(name, a[1]);
-    if (error > 0)
-        error = target_writable(target);
     if (!error)
         error = judge_name(target->inode, name, true);
     if (!error)
         error = complete(target->inode);
-    if (!error) {
-        xattr = find(target->inode, name);
-        if (!xattr) {
-            error = -ENODATA;
-        } else {
-            free_one(target->inode->xattrs, xattr);
-            inode_changed(target->inode);
-            told(target);
-        }
-    }
-    target_put(target);
+    if (error)
+        return error;
+    xattr = find(target->inode, name);
+    if (!xattr)
+        return -ENODATA;
+    free_one(target->inode->xattrs, xattr);
+    inode_changed(target->inode);
+    told(target);
+    return 0;
+}
+
+static int64_t remove_xattr(enum by by, const uint64_t a[6])
+{
+    char name[XATTR_NAME_MAX + 1];
+    struct target target;
+    int64_t error = name_of(name, a[1]);
+
+    if (error < 0)
+        return error;
+    error = find_target(by, a, &target);
+    if (error)
+        return error;
+    error = remove_value(&target, name);
+    target_put(&target);
     return error;
 }
 
@@ -341,18 +376,15 @@ static int64_t remove_xattr(int64_t error, struct target *target, const uint64_t
 #define THREE(verb_, function_)                                                                    \
     SYSCALL(verb_)                                                                                 \
     {                                                                                              \
-        struct target target;                                                                      \
-        return function_(target_find(AT_FDCWD, a[0], LOOKUP_FOLLOW, &target), &target, a);         \
+        return function_(BY_NAME, a);                                                              \
     }                                                                                              \
     SYSCALL(l##verb_)                                                                              \
     {                                                                                              \
-        struct target target;                                                                      \
-        return function_(target_find(AT_FDCWD, a[0], 0, &target), &target, a);                     \
+        return function_(BY_LINK, a);                                                              \
     }                                                                                              \
     SYSCALL(f##verb_)                                                                              \
     {                                                                                              \
-        struct target target;                                                                      \
-        return function_(target_of_fd((int)a[0], false, &target), &target, a);                     \
+        return function_(BY_FD, a);                                                                \
     }
 
 THREE(setxattr, set_xattr)
