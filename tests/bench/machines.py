@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cella authors
-"""machines: what a machine of its own costs (backend fullvm): cold start, snapshot, restore, fork, memory of a copy.
+"""machines: what a machine of its own costs (fullvm, or microvm): cold start, snapshot, restore, fork, memory of a copy.
 
 Each figure goes to the first output of a command in the cell. The peer is plain QEMU (plain_qemu.py) with the same kernel,
 image, memory and processor: its cold boot, and its own snapshots inside a qcow2 (savevm, loadvm). It does less for them:
@@ -10,7 +10,11 @@ the same machine, where a copy gets a network, rules, a name and an identity of 
 new process. Both directories are of one file system. Absolute times mean little on a shared machine; ratios within one run
 do. Medians of the rounds. Nothing is asserted: this prints.
 
-    machines.py [--rounds N] [--forks A,B] [--sizes A,B] [--limit SECONDS]
+    machines.py [--backend fullvm|microvm] [--rounds N] [--forks A,B] [--sizes A,B] [--limit SECONDS] [--only-forks]
+
+With microvm there is no peer here: devices.py and boot times have one. On KVM, 20 forks of a cell that has run Python:
+tests/lab/lab-vm -m 4G -t 1200 -- tests/bench/machines.py --backend microvm --rounds 1 --sizes 128M --forks 20. The state is
+in /run where LAB_VM is set: a file of an overlay is not found in /proc/PID/maps.
 
 With fewer than three rounds (CELLA_BENCH_ROUNDS, as in CI) the short form: one size, forks of 1 and 10. What would not end
 within the limit, or not fit the host's memory, is left out and said. CELLA_BUILD=DIR is the build (default: build).
@@ -34,14 +38,15 @@ from plain_qemu import Peer  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("CELLA_BUILD", TOP / "build")).resolve()
 SPARES_MAX = 32  # of one cell
-CHILD_MIB = 150  # what an idle child and its QEMU may take at most, of the host
+CHILD_MIB = {"fullvm": 150, "microvm": 60}  # what an idle child and its engine may take at most, of the host
 
 
 class Bench:
-    def __init__(self, work):
+    def __init__(self, work, backend):
+        self.backend = backend
         guests.lend(BUILD, work / "state")
         config = {"version": 1, "state_dir": str(work / "state"),
-                  "classes": {"default": {"floor": "process", "backends": ["fullvm"], "policy": "deny", "image": "base"}}}
+                  "classes": {"default": {"floor": "process", "backends": [backend], "policy": "deny", "image": "base"}}}
         (work / "config.json").write_text(json.dumps(config))
         self.env = dict(os.environ, CELLA_CONFIG=str(work / "config.json"))
 
@@ -58,13 +63,13 @@ class Bench:
 
 
 def machine(cella, name):
-    facts = json.loads(cella("call", name, "fullvm.machine"))
+    facts = json.loads(cella("call", name, f"{cella.backend}.machine"))
     return facts.get("result", facts)
 
 
 def memory(cella, name):
-    """KiB that only this QEMU has: (of the guest's memory, of its own)."""
-    pid, ram, own = machine(cella, name)["pid"], 0, 0
+    """KiB that only this engine has of the guest's memory, and that it has of its own: (ram, anonymous, PSS)."""
+    pid, ram, own, pss = machine(cella, name)["pid"], 0, 0, 0
     mine = False
     for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -72,11 +77,13 @@ def memory(cella, name):
         elif line.startswith("Anonymous:"):  # copies and its own; every other page is a file's
             kib = int(line.split()[1])
             ram, own = (ram + kib, own) if mine else (ram, own + kib)
-    return ram, own
+        elif line.startswith("Pss:") and not mine:
+            pss += int(line.split()[1])
+    return ram, own, pss
 
 
-def show(what, values, unit="ms"):
-    print(f"  {what:44} {statistics.median(values):8.0f} {unit}   ({min(values):.0f} to {max(values):.0f})", flush=True)
+def show(what, values, unit="ms", places=0):
+    print(f"  {what:44} {statistics.median(values):8.{places}f} {unit}   ({min(values):.{places}f} to {max(values):.{places}f})", flush=True)
     return statistics.median(values)
 
 
@@ -84,24 +91,30 @@ def ratio(what, part, whole):
     print(f"  {what:44} {part / whole:8.2f}", flush=True)
 
 
+def show_memory(idle, used):
+    mib = lambda rows, column: [row[column] / 1024 for row in rows]
+    show("memory of an idle copy that only it has", mib(idle, 0), "MiB", 2)
+    show("the same after its first command", mib(used, 0), "MiB", 2)
+    show("beside the guest's memory, anonymous", mib(used, 1), "MiB", 2)
+    show("beside the guest's memory, PSS", mib(used, 2), "MiB", 2)
+
+
 def copies(cella, rounds):
     """Snapshots of the parent and a restore of each: what they took, and the memory of the copies."""
-    shots, pauses, restores = [], [], []
+    shots, pauses, restores, idle, used = [], [], [], [], []
     for i in range(rounds):
         shots.append(cella.timed("snapshot", "parent", f"s{i}"))
         pauses.append(machine(cella, "parent")["snapshot_pause_us"] / 1000)
-        start = time.monotonic()
-        cella("restore", f"s{i}", "--name", f"r{i}")
-        cella("exec", f"r{i}", "--", "echo", "x")
-        restores.append((time.monotonic() - start) * 1000)
-    ram, own = zip(*[memory(cella, f"r{i}") for i in range(rounds)])
+        restored = cella.timed("restore", f"s{i}", "--name", f"r{i}")
+        idle.append(memory(cella, f"r{i}"))
+        restores.append(restored + cella.timed("exec", f"r{i}", "--", "echo", "x"))
+        used.append(memory(cella, f"r{i}"))
     for i in range(rounds):
         cella("rm", "--force", f"r{i}")
         cella("snapshot", "rm", f"s{i}")
     shot, pause = show("snapshot of the running parent", shots), show("of it, its processors stand still", pauses)
     restore = show("restore to first output", restores)
-    show("memory of an idle copy that only it has", [k / 1024 for k in ram], "MiB")
-    show("beside it, of QEMU itself", [k / 1024 for k in own], "MiB")
+    show_memory(idle, used)
     return shot, pause, restore
 
 
@@ -110,17 +123,19 @@ def available_mib():
 
 
 def fork(cella, n, *words):
-    """ms from the call to the last child's first output, one after another; and in words what came before."""
+    """ms from the call to the last child's first output, one after another; in words what came before; memory, all alive."""
     start = time.monotonic()
     since = lambda: (time.monotonic() - start) * 1000
     names = json.loads(cella("fork", "parent", "-n", str(n), "--name", "child", "--json", *words))
     called, firsts = since(), []
+    print(f"  ({n} are there after {called:.0f} ms)", flush=True)
     for name in names:
         cella("exec", name, "--", "echo", "x")
         firsts.append(since())
+    rows = [memory(cella, name) for name in names]
     for name in names:
         cella("rm", "--force", name)
-    return firsts[-1], f"the call {called:.0f}, the first child's {firsts[0]:.0f}"
+    return firsts[-1], f"the call {called:.0f}, the first child's {firsts[0]:.0f}", rows
 
 
 def forks(cella, sizes, cold, load, deadline):
@@ -130,16 +145,18 @@ def forks(cella, sizes, cold, load, deadline):
         if each and 2 * n * each / 1000 > left:
             print(f"  fork of {n:3}: left out, about {2 * n * each / 1000:.0f} s with the removal, of which {max(left, 0):.0f} s are left")
             continue
-        if n * CHILD_MIB > available_mib():
-            print(f"  fork of {n:3}: left out, {n} children may take {n * CHILD_MIB} MiB, the host has {available_mib()}")
+        if n * CHILD_MIB[cella.backend] > available_mib():
+            print(f"  fork of {n:3}: left out, {n} children may take {n * CHILD_MIB[cella.backend]} MiB, the host has {available_mib()}")
             continue
-        took, told = fork(cella, n)
+        took, told, rows = fork(cella, n)
         each = took / n
         print(f"  fork of {n:3}, each to its first output         {took:8.0f} ms   ({took / (n * cold):.2f} of {n} cold starts, "
-              f"{took / (n * load):.2f} of {n} times loadvm); {told}", flush=True)
+              + (f"{took / (n * load):.2f} of {n} times loadvm" if load else f"{each:.0f} each") + f"); {told}", flush=True)
+        show(f"of each of {n}, after its first command", [row[0] / 1024 for row in rows], "MiB", 2)
+        show("beside the guest's memory, PSS", [row[2] / 1024 for row in rows], "MiB", 2)
         if n <= SPARES_MAX and deadline - time.monotonic() > 2 * n * each / 1000:
             cella("fork", "parent", "--spares", str(n))
-            with_spares, told = fork(cella, n, "--spares", "0")
+            with_spares, told, _ = fork(cella, n, "--spares", "0")
             print(f"  the same with {n} machines that wait for it      {with_spares:8.0f} ms   ({with_spares / took:.2f} of that); {told}",
                   flush=True)
 
@@ -150,9 +167,18 @@ def one_size(cella, size, arguments, sizes, deadline):
     cella("create", "--name", "parent", "--memory", size)
     cella("start", "parent")
     cella("exec", "parent", "--", "python3", "-c", "print(1)")
-    facts = machine(cella, "parent")
+    facts, load = machine(cella, "parent"), None
     print(f"  ({facts['memory'] >> 20} MiB of memory with its kernel's, {facts['accel']}, processor {facts['cpu']})")
-    shot, pause, restore = copies(cella, arguments.rounds)
+    if not arguments.only_forks:
+        shot, pause, restore = copies(cella, arguments.rounds)
+        ratio("restore / cold start", restore, cold)
+        if cella.backend == "fullvm":
+            load = peer(cella, size, arguments, facts, cold, shot, pause, restore)
+    forks(cella, sizes, cold, load, deadline)
+    cella("rm", "--force", "parent")
+
+
+def peer(cella, size, arguments, facts, cold, shot, pause, restore):
     state = guests.cache(BUILD) / "state"
     key = json.loads((state / "images" / "names" / "base").read_text())["key"]
     with tempfile.TemporaryDirectory(prefix="cella-bench.", dir="/var/tmp") as work:
@@ -161,12 +187,10 @@ def one_size(cella, size, arguments, sizes, deadline):
         save = show("plain QEMU: savevm", peer.snapshots(arguments.rounds))
         load = show("plain QEMU: loadvm to first output", peer.restores(arguments.rounds))
     ratio("cold start / plain QEMU's", cold, boot)
-    ratio("restore / cold start", restore, cold)
     ratio("snapshot / savevm", shot, save)
     ratio("standing still / savevm, which does all along", pause, save)
     ratio("restore / loadvm", restore, load)
-    forks(cella, sizes, cold, load, deadline)
-    cella("rm", "--force", "parent")
+    return load
 
 
 def numbers(text):
@@ -175,10 +199,12 @@ def numbers(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=sorted(CHILD_MIB), default="fullvm")
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("CELLA_BENCH_ROUNDS", "3")))
     parser.add_argument("--forks", type=numbers)
     parser.add_argument("--sizes", type=lambda text: text.split(","))
     parser.add_argument("--limit", type=float, default=900, help="seconds after which no fork is begun (default: 900)")
+    parser.add_argument("--only-forks", action="store_true", help="no restores, no peer")
     arguments = parser.parse_args()
     short = arguments.rounds < 3
     wanted = arguments.forks or ([1, 10] if short else [1, 10, 50])
@@ -188,8 +214,8 @@ def main():
     print(f"{arguments.rounds} rounds, medians (least to most); load of the host at the start {os.getloadavg()[0]:.1f}, "
           f"{os.cpu_count()} processors, {available_mib()} MiB available")
     deadline = time.monotonic() + arguments.limit
-    with tempfile.TemporaryDirectory(prefix="cella-bench.", dir="/var/tmp") as work:
-        cella = Bench(pathlib.Path(work))
+    with tempfile.TemporaryDirectory(prefix="cella-bench.", dir="/run" if "LAB_VM" in os.environ else "/var/tmp") as work:
+        cella = Bench(pathlib.Path(work), arguments.backend)
         for i, size in enumerate(arguments.sizes or (["256M"] if short else ["256M", "2G"])):
             # many forks once, of the smallest machine
             one_size(cella, size, arguments, wanted if i == 0 else [n for n in wanted if n <= 10], deadline)
