@@ -13,9 +13,18 @@
 
 #include "kernel.h"
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef __has_feature /* clang */
+#if __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(SANITIZED)
 #include <sanitizer/asan_interface.h>
+#include <sanitizer/lsan_interface.h>
+#define LEAK_ROOT(address, size)                                                                   \
+    __lsan_register_root_region((address), (size)) /* what it points to is no leak */
 #else
+#define LEAK_ROOT(address, size) ((void)(address), (void)(size))
 #define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #endif
@@ -64,6 +73,7 @@ int arena_init(size_t bytes)
     head->size = bytes;
     head->taken = (sizeof(*head) + CHUNK - 1) & ~(CHUNK - 1);
     ASAN_POISON_MEMORY_REGION((char *)at + head->taken, bytes - head->taken);
+    LEAK_ROOT(at, bytes);
     return 0;
 }
 

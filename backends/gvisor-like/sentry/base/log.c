@@ -51,7 +51,8 @@ static bool may_speak(void)
     return false;
 }
 
-static int format_line(char *text, const char *format, va_list arguments)
+__attribute__((format(printf, 2, 0))) static int format_line(char *text, const char *format,
+                                                             va_list arguments)
 {
     int length = snprintf(text, LINE_MAX_BYTES, "sentry: ");
     int more = vsnprintf(text + length, (size_t)(LINE_MAX_BYTES - length - 1), format, arguments);

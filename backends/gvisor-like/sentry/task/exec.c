@@ -19,35 +19,6 @@
 
 /* ---- strings ---- */
 
-int exec_string_add(struct exec_strings *strings, const char *text, size_t length)
-{
-    size_t room = strings->room ? strings->room : 4096;
-    char *larger;
-
-    if (length + 1 > EXEC_STRING_MAX)
-        return -E2BIG;
-    while (room < strings->size + length + 1)
-        room *= 2;
-    if (room > strings->room) {
-        larger = realloc(strings->bytes, room);
-        if (!larger)
-            return -ENOMEM;
-        strings->bytes = larger;
-        strings->room = room;
-    }
-    memcpy(strings->bytes + strings->size, text, length);
-    strings->bytes[strings->size + length] = 0;
-    strings->size += length + 1;
-    strings->n++;
-    return 0;
-}
-
-void exec_strings_free(struct exec_strings *strings)
-{
-    free(strings->bytes);
-    *strings = (struct exec_strings){0};
-}
-
 /* The strings that a guest's array of pointers names. In all at most a quarter of the stack's limit, as Linux has it. */
 static int strings_in(struct exec_strings *strings, struct mm *mm, uint64_t array, size_t *left)
 {
