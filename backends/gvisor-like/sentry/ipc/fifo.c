@@ -33,7 +33,6 @@ static int fifo_wait(struct pipe *pipe, struct file *file)
 
 int fifo_open(struct inode *inode, struct file *file)
 {
-    bool named = inode->kind != INODE_ANON; /* a pipe that is opened again waits for nobody */
     struct pipe *pipe = inode->data;
     bool named = inode->kind != INODE_ANON; /* else by /proc/PID/fd/N: nobody is waited for */
     int r;
