@@ -128,6 +128,18 @@ SYSCALL(clock_gettime)
     return result < 0 ? result : timespec_out(a[1], ns);
 }
 
+/* The host's clock is not the guest's to set. */
+SYSCALL(clock_settime)
+{
+    uint64_t ns;
+    int result;
+
+    if (a[0] != CLOCK_REALTIME)
+        return -EINVAL;
+    result = timespec_in(a[1], &ns);
+    return result < 0 ? result : -EPERM;
+}
+
 SYSCALL(clock_getres)
 {
     uint64_t ns;
