@@ -11,6 +11,7 @@ new process. Both directories are of one file system. Absolute times mean little
 do. Medians of the rounds. Nothing is asserted: this prints.
 
     machines.py [--backend fullvm|microvm] [--rounds N] [--forks A,B] [--sizes A,B] [--limit SECONDS] [--only-forks]
+                [--kernel VERSION]
 
 With microvm there is no peer here: devices.py and boot times have one. On KVM, 20 forks of a cell that has run Python:
 tests/lab/lab-vm -m 4G -t 1200 -- tests/bench/machines.py --backend microvm --rounds 1 --sizes 128M --forks 20. The state is
@@ -42,11 +43,13 @@ CHILD_MIB = {"fullvm": 150, "microvm": 60}  # what an idle child and its engine 
 
 
 class Bench:
-    def __init__(self, work, backend):
+    def __init__(self, work, backend, kernel=None):
         self.backend = backend
         guests.lend(BUILD, work / "state")
         config = {"version": 1, "state_dir": str(work / "state"),
                   "classes": {"default": {"floor": "process", "backends": [backend], "policy": "deny", "image": "base"}}}
+        if kernel:
+            config["classes"]["default"]["kernel"] = kernel
         (work / "config.json").write_text(json.dumps(config))
         self.env = dict(os.environ, CELLA_CONFIG=str(work / "config.json"))
 
@@ -200,6 +203,7 @@ def numbers(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", choices=sorted(CHILD_MIB), default="fullvm")
+    parser.add_argument("--kernel", help="a version of cella image kernel ls (default: the default there)")
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("CELLA_BENCH_ROUNDS", "3")))
     parser.add_argument("--forks", type=numbers)
     parser.add_argument("--sizes", type=lambda text: text.split(","))
@@ -215,7 +219,7 @@ def main():
           f"{os.cpu_count()} processors, {available_mib()} MiB available")
     deadline = time.monotonic() + arguments.limit
     with tempfile.TemporaryDirectory(prefix="cella-bench.", dir="/run" if "LAB_VM" in os.environ else "/var/tmp") as work:
-        cella = Bench(pathlib.Path(work), arguments.backend)
+        cella = Bench(pathlib.Path(work), arguments.backend, arguments.kernel)
         for i, size in enumerate(arguments.sizes or (["256M"] if short else ["256M", "2G"])):
             # many forks once, of the smallest machine
             one_size(cella, size, arguments, wanted if i == 0 else [n for n in wanted if n <= 10], deadline)
