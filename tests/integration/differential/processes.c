@@ -7,11 +7,12 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "say.h"
 
-static int status;
+static int status, status_pipe[2];
 
 static void basics(void)
 {
@@ -219,7 +220,79 @@ static void vforks(void)
     say_value("exec", status);
     say("exec of nothing", execv("/nonexistent", argv));
     say("exec of a directory", execv("/", argv));
+    say("exec of a pipe",
+        pipe(status_pipe) ? -1
+                          : syscall(SYS_execveat, status_pipe[0], "", argv, NULL, AT_EMPTY_PATH));
+    say("exec of nowhere", syscall(SYS_execveat, 99, "", argv, NULL, AT_EMPTY_PATH));
     say("exec of null", syscall(SYS_execve, BAD, argv, NULL));
+}
+
+/* Scripts: what they are called, and what their interpreters are told. */
+static void scripts(void)
+{
+    char *const argv[] = {"called", "argument", NULL};
+    char place[] = "/tmp/scriptXXXXXX", file[64], line[128];
+    FILE *out;
+    pid_t pid;
+
+    if (!mkdtemp(place))
+        return;
+    snprintf(file, sizeof(file), "%s/a.script", place);
+    out = fopen(file, "w");
+    if (out) {
+        fprintf(out, "#!/bin/sh -e\necho ${0##*/} $1; read -r name </proc/self/comm; echo $name\n");
+        fclose(out);
+    }
+    say("not executable", execv(file, argv));
+    chmod(file, 0755);
+    pid = fork();
+    if (!pid) {
+        execv(file, argv);
+        _exit(1);
+    }
+    waitpid(pid, &status, 0);
+    say_value("script", status);
+    out = fopen(file, "w");
+    if (out) {
+        fprintf(out, "#!%s\n", file);
+        fclose(out);
+    }
+    say("of itself", execv(file, argv));
+    out = fopen(file, "w");
+    if (out) {
+        fprintf(out, "#!/no/such\n");
+        fclose(out);
+    }
+    say("of nothing", execv(file, argv));
+    out = fopen(file, "w");
+    if (out) {
+        fprintf(out, "echo plain\n");
+        fclose(out);
+    }
+    say("no format", execv(file, argv));
+    unlink(file);
+    snprintf(line, sizeof(line), "%s", place);
+    rmdir(line);
+}
+
+/* A limit of processor time is a child's, too. */
+static void time_limit(void)
+{
+    struct rlimit limit = {.rlim_cur = 1, .rlim_max = 2};
+    volatile unsigned spin = 0;
+    pid_t pid = fork();
+
+    if (!pid) {
+        setrlimit(RLIMIT_CPU, &limit);
+        pid = fork();
+        if (!pid)
+            for (;;)
+                spin++;
+        waitpid(pid, &status, 0);
+        printf("out of time: 0x%x\n", status);
+        _exit(0);
+    }
+    waitpid(pid, &status, 0);
 }
 
 static void flags(void)
@@ -265,6 +338,8 @@ int main(int argc, char **argv)
     orphans();
     parents_death();
     vforks();
+    scripts();
+    time_limit();
     flags();
     usage();
     return 0;

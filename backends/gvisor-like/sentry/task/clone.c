@@ -160,6 +160,7 @@ static struct process *copy_process(const struct task *parent, const struct clon
     if (tty_inherit)
         tty_inherit(process, from);
     memcpy(process->limits, from->limits, sizeof(process->limits));
+    process->personality = from->personality;
     process->exit_signal = (int)request->exit_signal;
     return process;
 }
@@ -237,6 +238,8 @@ static void publish(struct task *child, const struct clone_request *request)
         link_process(child->process, parent);
     }
     link_task(child);
+    if (!(request->flags & CLONE_THREAD))
+        cputime_arm(child->process); /* its limit is its parent's */
     if (request->flags & CLONE_VFORK) {
         child->vfork_parent = current;
         current->vfork_waiting = true;

@@ -85,14 +85,17 @@ void exec_close(struct file *file)
     file_put(file);
 }
 
-/* Takes the reference: may it be executed, it is held for that. */
-static int hold_executable(struct file *file)
+/* Takes the reference: may it be executed, it is held for that; else there is none. */
+static int hold_executable(struct file **file)
 {
-    int result = may_execute(file);
+    struct file *opened = *file;
+    int result = may_execute(opened);
 
     if (result >= 0)
-        exec_hold(file);
-    file_put(file);
+        exec_hold(opened);
+    else
+        *file = NULL;
+    file_put(opened);
     return result;
 }
 
@@ -105,7 +108,7 @@ int exec_open(int dirfd, const char *name, unsigned flags, struct file **ret_fil
         return result;
     result = open_regular(&path, ret_file);
     path_put(&path);
-    return result < 0 ? result : hold_executable(*ret_file);
+    return result < 0 ? result : hold_executable(ret_file);
 }
 
 /* ---- what it is ---- */
@@ -163,7 +166,7 @@ static int script_arguments(struct exec *exec, const char *name, const char *arg
     if (result >= 0 && argument)
         result = exec_string_add(&exec->argv, argument, strlen(argument));
     if (result >= 0)
-        result = exec_string_add(&exec->argv, exec->name, strlen(exec->name));
+        result = exec_string_add(&exec->argv, exec->script, strlen(exec->script));
     for (i = 0; i < old.n && result >= 0; i++, text += strlen(text) + 1)
         if (i > 0)
             result = exec_string_add(&exec->argv, text, strlen(text));
@@ -186,7 +189,7 @@ static int take_interpreter(struct exec *exec)
         return result;
     exec_close(exec->file);
     exec->file = file;
-    snprintf(exec->name, sizeof(exec->name), "%s", name);
+    snprintf(exec->script, sizeof(exec->script), "%s", name);
     return read_head(exec);
 }
 
@@ -196,6 +199,7 @@ static int resolve(struct exec *exec)
     unsigned depth;
     int result = read_head(exec);
 
+    snprintf(exec->script, sizeof(exec->script), "%s", exec->name);
     for (depth = 0; result >= 0 && exec->head_size > 2 && memcmp(exec->head, "#!", 2) == 0; depth++)
         result = depth == EXEC_DEPTH ? -ELOOP : take_interpreter(exec);
     return result;
@@ -303,14 +307,14 @@ static int open_fd(int fd, struct file **ret_file)
         path = (struct path){named->mount, named->dentry};
         result = open_regular(&path, ret_file);
     } else {
-        file_get(named); /* a memfd */
-        *ret_file = named;
         result = named->inode && S_ISREG(named->inode->mode) ? 0 : -EACCES;
-        if (result < 0)
-            file_put(named);
+        if (result == 0) {
+            file_get(named); /* a memfd */
+            *ret_file = named;
+        }
     }
     file_put(named);
-    return result < 0 ? result : hold_executable(*ret_file);
+    return result < 0 ? result : hold_executable(ret_file);
 }
 
 static int64_t exec_call(int dirfd, uint64_t guest_name, uint64_t argv, uint64_t envp,

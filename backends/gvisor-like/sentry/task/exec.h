@@ -23,7 +23,9 @@ struct exec_strings {
 struct exec {
     struct file *file; /* reference */
     struct exec_strings argv, envp;
-    char name[4096];         /* as it was called: AT_EXECFN */
+    char name[4096]; /* as it was called: AT_EXECFN, comm */
+    char script
+        [4096]; /* what an interpreter is told to read: the name, or an interpreter that is a script */
     const struct cred *cred; /* borrowed: whose ids the program is told */
     bool secure;             /* AT_SECURE */
     unsigned char head[EXEC_HEAD];
