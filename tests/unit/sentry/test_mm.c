@@ -329,6 +329,27 @@ static void test_truncate_hides(void **state)
     object_put(object);
 }
 
+/* Pages behind a stretch that has none are found by their own number: what is cut is cut, and the rest stays. */
+static void test_pages_after_a_gap(void **state)
+{
+    struct object *object = object_new(200 * PAGE_SIZE);
+    unsigned i;
+    char byte;
+
+    (void)state;
+    for (i = 0; i < 3; i++)
+        assert_int_equal(object_write(object, i * 64 * PAGE_SIZE, "abc" + i, 1), 1);
+    assert_int_equal(object_seek_data(object, 10 * PAGE_SIZE, false), 64 * PAGE_SIZE);
+    assert_int_equal(object_seek_data(object, 70 * PAGE_SIZE, false), 128 * PAGE_SIZE);
+    assert_int_equal(object_punch(object, 10 * PAGE_SIZE, 60 * PAGE_SIZE), 0);
+    assert_int_equal(object->resident, 2);
+    assert_int_equal(object_read(object, 64 * PAGE_SIZE, &byte, 1), 1);
+    assert_int_equal(byte, 0);
+    assert_int_equal(object_read(object, 128 * PAGE_SIZE, &byte, 1), 1);
+    assert_int_equal(byte, 'c');
+    object_put(object);
+}
+
 /* While another runs that still shows a page, the page is no one else's. */
 static void test_quarantine(void **state)
 {
@@ -584,6 +605,7 @@ int main(void)
         TEST(fork_writes_on),
         TEST(shared),
         TEST(truncate_hides),
+        TEST(pages_after_a_gap),
         TEST(quarantine),
         TEST(backed_private),
         TEST(backed_shared),

@@ -144,20 +144,21 @@ struct page *pagemap_take(struct pagemap *map, uint64_t index)
     return page;
 }
 
+/* NULL: *index is behind this node, or at `end` or above. */
 static struct page *next_in(const struct node *node, unsigned level, uint64_t *index, uint64_t end)
 {
     unsigned slot = slot_of(*index, level);
     uint64_t step = reach(level);
 
     for (; slot < FAN && *index < end; slot++) {
-        if (node->slots[slot]) {
-            struct page *page =
-                level ? next_in(node->slots[slot], level - 1, index, end) : node->slots[slot];
+        struct page *page = node->slots[slot];
 
-            if (page)
-                return page;
-        }
-        *index = (*index | (step - 1)) + 1;
+        if (page && level)
+            page = next_in(node->slots[slot], level - 1, index, end);
+        else if (!page)
+            *index = (*index | (step - 1)) + 1;
+        if (page)
+            return page;
     }
     return NULL;
 }
