@@ -157,6 +157,8 @@ static int open_at(const struct path *path, uint32_t flags, bool created, struct
     int error = judge(path, flags, created);
     struct file *file;
 
+    if (!error && flags & O_TRUNC && !(flags & O_PATH) && path->dentry->inode->n_exec)
+        error = -ETXTBSY;
     if (!error)
         error = open_inode(path, path->dentry->inode, flags, &file);
     if (error)

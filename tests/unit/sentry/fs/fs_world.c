@@ -237,6 +237,19 @@ static void host_side(scenario populate, scenario run)
     run();
 }
 
+static void ignore_signals(void)
+{
+    struct process *process = current->process;
+    unsigned i;
+
+    process->sighand = arena_alloc(ARENA_SIGNAL, sizeof(*process->sighand));
+    for (i = 0; i < SIGNALS; i++)
+        process->sighand->actions[i].handler = (uintptr_t)SIG_IGN;
+    TAILQ_INIT(&process->pending.queue);
+    TAILQ_INIT(&current->pending.queue);
+    waitq_init(&process->signal_waitq);
+}
+
 static void our_side(scenario populate, scenario run)
 {
     struct gofer_attr attr = {0};
@@ -251,6 +264,7 @@ static void our_side(scenario populate, scenario run)
     TAILQ_INIT(all_tasks);
     fake_task();
     our_cred(0);
+    ignore_signals();
     if (populate)
         fake_gofer_root(PLACE, &root, &attr);
     if (fs_setup(root, &attr, readonly_root, disk_limit, &tmp, 0))
@@ -264,7 +278,8 @@ static void our_side(scenario populate, scenario run)
             exit(4);
     file_put(file);
     call(SYS_unlink, "/dev/null");
-    while (call(SYS_umount2, "/dev/shm", 0) == 0 || call(SYS_umount2, "/dev", MNT_DETACH) == 0)
+    while (!readonly_root &&
+           (call(SYS_umount2, "/dev/shm", 0) == 0 || call(SYS_umount2, "/dev", MNT_DETACH) == 0))
         ;
     call(SYS_rmdir, "/dev/pts");
     call(SYS_rmdir, "/dev");

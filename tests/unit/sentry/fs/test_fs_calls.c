@@ -370,21 +370,36 @@ static void seals(void)
     note("%lld", (long long)call(SYS_fcntl, fd, F_GET_SEALS));
 }
 
-static void many_descriptors(void)
+static void descriptors(void)
 {
-    int64_t fd = call(SYS_open, "/", O_RDONLY), i;
+    int64_t fd = call(SYS_open, "/", O_RDONLY), i = 0;
 
-    limit_files(15000);
-    for (i = 0; i < 14000; i++)
-        if (call(SYS_dup, fd) < 0)
-            note("stopped at %lld", (long long)i);
+    limit_files(500);
     while (call(SYS_dup, fd) >= 0)
         i++;
-    note("%lld %lld", (long long)call(SYS_dup, fd), (long long)call(SYS_dup2, fd, 15000));
-    note("%lld", (long long)call(SYS_close, 777));
+    note("%lld %lld", (long long)call(SYS_dup, fd), (long long)call(SYS_dup2, fd, 500));
+    note("%lld %lld", (long long)i, (long long)call(SYS_close, 77));
     note("%lld", (long long)call(SYS_dup, fd));
-    note("%lld", (long long)call(SYS_close_range, 5, 9000, 0));
-    note("%lld %lld", (long long)call(SYS_dup, fd), (long long)call(SYS_fcntl, fd, F_DUPFD, 9000));
+    note("%lld", (long long)call(SYS_close_range, 5, 300, 0));
+    note("%lld %lld", (long long)call(SYS_dup, fd), (long long)call(SYS_fcntl, fd, F_DUPFD, 300));
+}
+
+static void many_descriptors(void)
+{
+    struct fdtable *copy;
+    int64_t fd = call(SYS_open, "/", O_RDONLY), i;
+
+    limit_files(70000);
+    for (i = 4; i < 70000; i++)
+        IS(call(SYS_dup, fd), i);
+    IS(call(SYS_dup, fd), -EMFILE);
+    IS(call(SYS_close, 65537), 0);
+    IS(fdtable_fork(current->files, &copy), 0);
+    IS(fdtable_next(copy, 65536, NULL, NULL), 65536);
+    IS(fdtable_next(copy, 65537, NULL, NULL), 65538);
+    fdtable_put(copy);
+    IS(call(SYS_close_range, 4, ~0u, 0), 0);
+    IS(call(SYS_dup, fd), 4);
 }
 
 static void on_both(void **unused)
@@ -395,7 +410,7 @@ static void on_both(void **unused)
     both(NULL, size_limit);
     both(NULL, unnamed);
     both(NULL, seals);
-    both(NULL, many_descriptors);
+    both(NULL, descriptors);
 }
 
 /* ---- locks that wait ---- */
@@ -574,6 +589,7 @@ static void the_rest(void **unused)
     (void)unused;
     ours_alone(NULL, mounts);
     ours_alone(NULL, busy_programs);
+    ours_alone(NULL, many_descriptors);
     ours_alone(NULL, nothing_left);
 }
 
