@@ -28,7 +28,7 @@ __attribute__((weak)) bool capable(int capability)
 }
 
 #define PAGES 20u
-#define BASE 0x20000000ul
+#define BASE (0x20000000ul - 9 * PAGE_SIZE) /* nodes of several levels meet in its midst */
 #define SPACES 3u
 #define OBJECTS 2u
 #define OBJECT_PAGES 8u

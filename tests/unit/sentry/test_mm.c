@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "fake_platform.h"
+#include "mm/space.h"
 
 #define RW (PROT_READ | PROT_WRITE)
 #define RWX (RW | PROT_EXEC)
@@ -85,6 +86,43 @@ static unsigned areas(struct mm *mm)
     while (mm_next_area(mm, info.end, &info))
         n++;
     return n;
+}
+
+/* Pages by index, far apart and near, against an array of what is there. */
+static void test_pagemap(void **state)
+{
+    static const uint64_t bases[] = {0, 60, 4090, 262140, 1ul << 34};
+    struct pagemap map = {0};
+    struct page *there[5 * 16] = {0}, *page;
+    uint32_t x = 1;
+
+    (void)state;
+    for (unsigned i = 0; i < 20000; i++) {
+        unsigned at;
+        uint64_t index, next;
+
+        x = x * 1664525 + 1013904223;
+        at = (x >> 8) % 80;
+        index = bases[at / 16] + at % 16;
+        if (x >> 31 && !there[at]) {
+            there[at] = page_alloc();
+            assert_int_equal(pagemap_set(&map, index, there[at]), 0);
+        } else if (!(x >> 31)) {
+            assert_ptr_equal(pagemap_take(&map, index), there[at]);
+            page_put(there[at]);
+            there[at] = NULL;
+        }
+        assert_ptr_equal(pagemap_get(&map, index), there[at]);
+        next = index;
+        page = pagemap_next(&map, &next, 1ul << 35);
+        while (at < 80 && !there[at])
+            at++;
+        assert_ptr_equal(page, at < 80 ? there[at] : NULL);
+        if (page)
+            assert_int_equal(next, bases[at / 16] + at % 16);
+    }
+    pagemap_clear(&map);
+    assert_int_equal(memfile_used(), 0);
 }
 
 static void test_map_touch_unmap(void **state)
@@ -593,6 +631,7 @@ static void test_uio(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(pagemap),
         TEST(map_touch_unmap),
         TEST(zero_again),
         TEST(chunks_grow),

@@ -44,18 +44,24 @@ struct page *pagemap_get(const struct pagemap *map, uint64_t index)
 
 static int grow(struct pagemap *map, uint64_t index)
 {
-    while (map->height == 0 || index >= reach(map->height)) {
-        struct node *node;
+    unsigned height = map->height ? map->height : 1;
+    struct node *node;
 
-        if (map->height == HEIGHT_MAX)
-            return -EFBIG;
+    if (index >= reach(HEIGHT_MAX))
+        return -EFBIG;
+    if (!map->root) { /* as high as it must be, at once: no node without a page below */
+        while (index >= reach(height))
+            height++;
+        map->root = arena_alloc(ARENA_BYTES, sizeof(*node));
+        map->height = map->root ? height : 0;
+        return map->root ? 0 : -ENOMEM;
+    }
+    while (index >= reach(map->height)) {
         node = arena_alloc(ARENA_BYTES, sizeof(*node));
         if (!node)
             return -ENOMEM;
-        if (map->root) {
-            node->slots[0] = map->root;
-            node->used = 1;
-        }
+        node->slots[0] = map->root;
+        node->used = 1;
         map->root = node;
         map->height++;
     }
@@ -97,10 +103,8 @@ int pagemap_set(struct pagemap *map, uint64_t index, struct page *page)
     unsigned level, slot;
     int error = grow(map, index);
 
-    if (error) {
-        prune(map, 0);
+    if (error)
         return error;
-    }
     node = map->root;
     for (level = map->height - 1; level > 0; level--) {
         slot = slot_of(index, level);
@@ -144,21 +148,22 @@ struct page *pagemap_take(struct pagemap *map, uint64_t index)
     return page;
 }
 
-/* NULL: *index is behind this node, or at `end` or above. */
 static struct page *next_in(const struct node *node, unsigned level, uint64_t *index, uint64_t end)
 {
     unsigned slot = slot_of(*index, level);
     uint64_t step = reach(level);
 
     for (; slot < FAN && *index < end; slot++) {
-        struct page *page = node->slots[slot];
+        uint64_t behind = (*index | (step - 1)) + 1; /* of this slot: what is below moves *index */
 
-        if (page && level)
-            page = next_in(node->slots[slot], level - 1, index, end);
-        else if (!page)
-            *index = (*index | (step - 1)) + 1;
-        if (page)
-            return page;
+        if (node->slots[slot]) {
+            struct page *page =
+                level ? next_in(node->slots[slot], level - 1, index, end) : node->slots[slot];
+
+            if (page)
+                return page;
+        }
+        *index = behind;
     }
     return NULL;
 }
