@@ -183,7 +183,7 @@ def test_without_a_word_of_the_class_the_cell_ends(cella, internet, tmp_path):
         transfer, _ = spawn(cella, cell, TRANSFER, world.ECHO, 19)
         os.kill(cella.gate(cell), signal.SIGKILL)
         wait_until(lambda: cella.ended(cell), 20, "the end of the cell")
-        transfer.communicate(timeout=10)
+        transfer.communicate(timeout=20)
         cella.wait_event(chain, {"kind": "net.gate", "state": "died"})
         assert cella.wait_event(chain, {"kind": "cell.end"})["reason"] == "gate"
         assert not [e for e in cella.events(chain) if e["kind"] == "net.gate" and e["state"] == "restarted"]

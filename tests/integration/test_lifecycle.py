@@ -181,9 +181,9 @@ def test_stop_of_a_cell_that_ignores_term(cella):
         assert deaf.stdout.readline() == b"ready\n"
         started = time.monotonic()
         cella("stop", "--time", "1s", cell).ok()
-        assert time.monotonic() - started < 10 * PATIENCE
+        assert time.monotonic() - started < 30 * PATIENCE
         assert cella.state_of(cell) == "stopped"
-        deaf.communicate(timeout=10)
+        deaf.communicate(timeout=30)
         assert deaf.returncode != 0
 
 
