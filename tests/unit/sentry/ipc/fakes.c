@@ -80,7 +80,7 @@ void file_put(struct file *file)
         return;
     if (file->n_epoll)
         epoll_file_gone(file);
-    if (file_ops[file->kind]->release)
+    if (file_ops[file->kind] && file_ops[file->kind]->release)
         file_ops[file->kind]->release(file);
     if (file->inode)
         inode_put(file->inode);
@@ -201,6 +201,8 @@ int64_t fake_call(long number, const uint64_t a[6])
         return fd_close((int)a[0]);
     if (number == SYS_getpid)
         return current->process->pid;
+    if (number == SYS_openat)
+        return fake_open((const char *)a[1], (uint32_t)a[2]);
     if (number == SYS_unlink)
         return fake_unlink((const char *)a[0]);
     if (number == SYS_rt_sigprocmask) {
@@ -241,6 +243,22 @@ int signal_process(struct process *process, const siginfo_t *info)
     if (task->process == process)
         task_wake(task);
     return 0;
+}
+
+int signal_group(int32_t pgid, const siginfo_t *info)
+{
+    return pgid == init->pgid ? signal_process(init, info) : -ESRCH;
+}
+
+uint64_t fake_signals(void)
+{
+    uint64_t bits;
+
+    kernel_lock();
+    bits = init->pending.bits;
+    init->pending.bits = 0;
+    kernel_unlock();
+    return bits;
 }
 
 int signal_take(sigbits mask, siginfo_t *ret_info)
@@ -332,6 +350,7 @@ void process_put(struct process *process)
 struct process *fake_process(int32_t pid)
 {
     struct process *process = calloc(1, sizeof(*process));
+    static struct sighand sighand;
 
     process->pid = process->pgid = process->sid = pid;
     TAILQ_INIT(&process->children);
@@ -341,6 +360,7 @@ struct process *fake_process(int32_t pid)
     waitq_init(&process->child_waitq);
     process->limits[RLIMIT_NOFILE] = (struct rlimit){FDS, FDS};
     process->pidfd_refs = 1;
+    process->sighand = &sighand;
     TAILQ_INSERT_TAIL(&processes, process, link);
     return process;
 }
@@ -386,12 +406,13 @@ void fake_begin(void)
 
 void fake_end(void)
 {
-    static const enum arena_kind kinds[] = {ARENA_FILE,   ARENA_INODE, ARENA_PIPE,
-                                            ARENA_SOCKET, ARENA_EPOLL, ARENA_INOTIFY};
+    static const enum arena_kind kinds[] = {ARENA_FILE,  ARENA_INODE, ARENA_PIPE,   ARENA_SOCKET,
+                                            ARENA_EPOLL, ARENA_TTY,   ARENA_INOTIFY};
     unsigned i, left = 0;
     int fd;
 
     kernel_lock();
+    tty_forget(init);
     for (fd = 0; fd < FDS; fd++)
         if (table[fd].file)
             fd_close(fd);
@@ -430,5 +451,6 @@ void posix_timer_fire(void *owner)
 const struct file_ops *const file_ops[FILE_KINDS] = {
     [FILE_PIPE] = &pipe_ops,         [FILE_EVENTFD] = &eventfd_ops, [FILE_TIMERFD] = &timerfd_ops,
     [FILE_SIGNALFD] = &signalfd_ops, [FILE_EPOLL] = &epoll_ops,     [FILE_PIDFD] = &pidfd_ops,
-    [FILE_SOCKET] = &socket_ops,     [FILE_INOTIFY] = &inotify_ops,
+    [FILE_SOCKET] = &socket_ops,     [FILE_INOTIFY] = &inotify_ops, [FILE_TTY] = &tty_ops,
+    [FILE_PTMX] = &ptmx_ops,
 };

@@ -14,6 +14,8 @@ int64_t fake_call(long number, const uint64_t a[6]); /* read, write, close, dup,
 int64_t fake_unlink(const char *name);
 void fake_raise(int signo);
 unsigned fake_sigpipes(void);
+uint64_t fake_signals(void);
+int64_t fake_open(const char *name, uint32_t flags);
 struct process *fake_process(int32_t pid); /* another one, alive */
 
 #endif

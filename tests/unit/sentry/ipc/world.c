@@ -24,6 +24,7 @@
 bool ours;
 static FILE *text;
 static volatile sig_atomic_t pipes_seen;
+static volatile uint64_t signals_seen;
 
 struct row {
     long number;
@@ -166,6 +167,7 @@ int64_t end(struct other *o)
 static void handler(int signo)
 {
     pipes_seen += signo == SIGPIPE;
+    signals_seen |= 1ull << (signo - 1);
 }
 
 void raise_signal(int signo)
@@ -184,18 +186,30 @@ unsigned sigpipes(void)
     return n;
 }
 
+uint64_t signals(void)
+{
+    uint64_t seen = ours ? fake_signals() : signals_seen;
+
+    signals_seen = 0;
+    return seen;
+}
+
 /* ---- a scenario in a process of its own ---- */
 
 static void run_in_child(scenario run, bool on_us, int to)
 {
+    static const int handled[] = {SIGPIPE,  SIGUSR1, SIGINT,  SIGQUIT, SIGTSTP,
+                                  SIGWINCH, SIGHUP,  SIGCONT, SIGTTOU, SIGTTIN};
     struct sigaction action = {.sa_handler = handler};
+    unsigned i;
 
     ours = on_us;
     text = fdopen(to, "w");
     if (!text)
         _exit(4);
-    sigaction(SIGPIPE, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
+    for (i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+        sigaction(handled[i], &action, NULL);
+    setsid();
     alarm(60);
     if (on_us)
         fake_begin();

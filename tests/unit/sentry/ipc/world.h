@@ -50,7 +50,7 @@ void pause_ms(unsigned ms);
 
 /* Signals of the calling task, ours: pending in its process. On the host: kill(getpid()). */
 void raise_signal(int signo);
-unsigned sigpipes(void);             /* since the last time */
-void process_is(int pid, int state); /* ours: another process, for pidfds */
+unsigned sigpipes(void); /* since the last time */
+uint64_t signals(void);  /* all that came since the last time, bit n - 1 is signal n */
 
 #endif
