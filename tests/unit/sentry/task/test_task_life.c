@@ -494,6 +494,29 @@ static void all_tasks_are_held_at_the_boundary(void **state)
     assert_int_equal(seen[3], 0);
 }
 
+/* A robust list without an end, and one that names memory that is not there: the task ends all the same. */
+static void lists_without_end(struct user_regs_struct *r)
+{
+    switch (r->r15++) {
+    case 0:
+        poke(LIST, LIST + 24);
+        poke(LIST + 8, 0xffffff0000000000ull);
+        poke(LIST + 16, 0x10);
+        poke(LIST + 24, LIST + 32);
+        poke(LIST + 32, LIST + 24);
+        call3(r, SYS_set_robust_list, LIST, 24, 0);
+        return;
+    default:
+        quit(r, 1);
+    }
+}
+
+static void a_list_without_end_ends(void **state)
+{
+    (void)state;
+    assert_int_equal(world_run(lists_without_end, NULL), 1 << 8);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -513,6 +536,7 @@ int main(void)
         cmocka_unit_test(orphans_are_inits),
         cmocka_unit_test(the_end_of_init_is_the_end),
         cmocka_unit_test(tasks_are_limited),
+        cmocka_unit_test(a_list_without_end_ends),
         cmocka_unit_test(all_tasks_are_held_at_the_boundary),
     };
 

@@ -513,6 +513,96 @@ static void a_frame_that_is_none_kills(void **state)
     assert_int_equal(world_run(returns_from_nowhere, NULL), SIGSEGV << 8);
 }
 
+/* The frame is the guest's: what it makes of flags, segments and the mask is bounded. */
+static void forges(struct user_regs_struct *r)
+{
+    uint64_t context = r->rdx + 40;
+
+    seen[10]++;
+    poke(context + 17 * 8, ~0ull);      /* flags */
+    poke(context + 18 * 8, ~0ull);      /* segments */
+    poke(r->rdx + 40 + 256, ~0ull);     /* mask */
+    poke(peek(context + 184) + 512, 7); /* the extended state is as it was */
+    handler_return(r);
+}
+
+static void forges_state(struct user_regs_struct *r)
+{
+    poke(peek(r->rdx + 40 + 184) + 24, ~0ull); /* mxcsr */
+    handler_return(r);
+}
+
+static void is_forged(struct user_regs_struct *r)
+{
+    switch (r->r15++) {
+    case 0:
+        handle(r, SIGUSR1, 0);
+        return;
+    case 1:
+        raise_it(r, SIGUSR1);
+        return;
+    default:
+        after = *r;
+        seen[0] = (int64_t)current->blocked;
+        quit(r, 0);
+    }
+}
+
+static void a_forged_frame_is_bounded(void **state)
+{
+    (void)state;
+    clear();
+    assert_int_equal(world_run(is_forged, forges), 0);
+    assert_int_equal(seen[10], 1);
+    assert_int_equal(after.eflags & 0x3000, 0); /* privileges for ports */
+    assert_int_equal(after.eflags & 0x20000, 0);
+    assert_int_equal(after.cs, 0x33);
+    assert_int_equal(after.ss, 0x2b);
+    assert_int_equal(seen[0], ~(SIGBIT(SIGKILL) | SIGBIT(SIGSTOP)));
+    assert_int_equal(world_run(is_forged, forges_state), SIGSEGV);
+}
+
+/* As many as the limit of the one who is sent them; kernel signals go on, without their words. */
+static void queues_too_much(struct user_regs_struct *r)
+{
+    unsigned step = (unsigned)r->r15++;
+
+    if (step == 0) {
+        poke(MASK, SIGBIT(40) | SIGBIT(SIGUSR1));
+        call(r, SYS_rt_sigprocmask, SIG_BLOCK, MASK, 0, 8, 0, 0);
+    } else if (step == 1) {
+        poke(TIME, 3);
+        poke(TIME + 8, 3);
+        call(r, SYS_prlimit64, 0, RLIMIT_SIGPENDING, TIME, 0, 0, 0);
+    } else if (step < 7) {
+        if (step > 2)
+            seen[step - 3] = (int64_t)r->rax;
+        poke(INFO, 0);
+        poke(INFO + 8, (uint32_t)SI_QUEUE);
+        call3(r, SYS_rt_sigqueueinfo, 1, 40, INFO);
+    } else if (step == 7) {
+        seen[4] = (int64_t)r->rax;
+        raise_it(r, SIGUSR1);
+    } else {
+        seen[5] = (int64_t)r->rax;
+        seen[6] = (int64_t)(current->process->pending.bits & SIGBIT(SIGUSR1));
+        quit(r, 0);
+    }
+}
+
+static void queues_are_bounded(void **state)
+{
+    (void)state;
+    clear();
+    assert_int_equal(world_run(queues_too_much, NULL), 0);
+    assert_int_equal(seen[0], 0);
+    assert_int_equal(seen[2], 0);
+    assert_int_equal(seen[3], -EAGAIN);
+    assert_int_equal(seen[4], -EAGAIN);
+    assert_int_equal(seen[5], 0);
+    assert_true(seen[6]);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -534,6 +624,8 @@ int main(void)
         cmocka_unit_test(a_fault_is_not_blocked),
         cmocka_unit_test(others_are_not_killed),
         cmocka_unit_test(a_frame_that_is_none_kills),
+        cmocka_unit_test(a_forged_frame_is_bounded),
+        cmocka_unit_test(queues_are_bounded),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL);
