@@ -84,7 +84,7 @@ struct pipe_slot *pipe_add(struct pipe *pipe)
     if (!slot->bytes)
         return NULL;
     slot->offset = slot->length = 0;
-    slot->packet = false;
+    slot->packet = slot->alone = false;
     pipe->used++;
     return slot;
 }
@@ -191,7 +191,7 @@ static int64_t write_merge(struct pipe *pipe, struct uio *from)
     if (!odd || !pipe->used)
         return 0;
     last = pipe_slot(pipe, pipe->used - 1);
-    if (last->packet || last->offset + last->length + odd > PAGE_SIZE)
+    if (last->packet || last->alone || last->offset + last->length + odd > PAGE_SIZE)
         return 0;
     n = uio_from(from, last->bytes + last->offset + last->length, odd);
     if (n != (int64_t)odd)

@@ -11,6 +11,7 @@ struct pipe_slot {
     uint8_t *bytes; /* PAGE_SIZE of them; owned */
     uint16_t offset, length;
     bool packet; /* O_DIRECT: one write is one read */
+    bool alone;  /* of splice: nothing is put behind its bytes */
 };
 
 struct pipe {

@@ -160,6 +160,18 @@ static int64_t file_io(struct file *file, struct uio *uio, bool write)
     return write ? ops->write(file, uio, NULL) : ops->read(file, uio, NULL);
 }
 
+int64_t file_read(struct file *file, struct uio *to, int64_t *position)
+{
+    (void)position;
+    return file_io(file, to, false);
+}
+
+int64_t file_write(struct file *file, struct uio *from, int64_t *position)
+{
+    (void)position;
+    return file_io(file, from, true);
+}
+
 static int64_t with_file(struct file *file, long number, const uint64_t a[6])
 {
     struct iovec part;
