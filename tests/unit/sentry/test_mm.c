@@ -268,6 +268,23 @@ static void test_fork(void **state)
     assert_true(memfile_used() <= 4 * PAGE_SIZE);
 }
 
+/* The same write after each of many forks is no riddle. */
+static void test_fork_again_and_again(void **state)
+{
+    struct mm *mm = current->mm, *child;
+    unsigned i;
+
+    (void)state;
+    map(A, PAGE_SIZE, RW, MM_FIXED);
+    for (i = 0; i < 100; i++) {
+        put(mm, A, (char)i);
+        mm_fork(mm, &child);
+        assert_int_equal(get(mm, A), (char)i);
+        put(mm, A, 'x');
+        mm_put(child);
+    }
+}
+
 /* Pages that are copied ahead are shown, or not at all, never as they were. */
 static void test_fork_writes_on(void **state)
 {
@@ -642,6 +659,7 @@ int main(void)
         TEST(fork),
         TEST(fork_kernel_writes),
         TEST(fork_writes_on),
+        TEST(fork_again_and_again),
         TEST(shared),
         TEST(truncate_hides),
         TEST(pages_after_a_gap),

@@ -21,7 +21,6 @@
 #define SMALL_DATA (16 * PAGE_SIZE)
 #define AHEAD_MAX 4 /* log2 of pages */
 #define STUCK 16    /* the same fault again and again: it is not what we take it for */
-#define CODE_MAX 15 /* bytes of the longest instruction */
 
 enum reason { FAULT, COPY }; /* why a page is needed */
 
@@ -294,30 +293,32 @@ static int show(struct mm *mm, struct vma *vma, uint64_t address)
     return error;
 }
 
-/* The same fault many times in a row: with a reading of it that does not help, the guest would never come on. */
-static bool stuck(uint64_t address, uint64_t rip)
+/* A page that the guest may write is shown so, and still it faults there: not for a write, then. Another of its threads may
+   have been faster; but not so often in a row. */
+static bool stuck(struct mm *mm, const struct vma *vma, uint64_t address, uint64_t rip)
 {
     static _Thread_local struct {
         uint64_t address, rip;
         unsigned times;
     } last;
+    struct page *page = NULL;
+    bool shown;
 
-    if (last.address != address || last.rip != rip)
+    if (vma->flags & VMA_SHARED)
+        shown = object_peek(vma->object, (vma->offset + (address - vma->start)) >> PAGE_SHIFT,
+                            &page) == OBJECT_PAGE;
+    else
+        shown = (page = pagemap_get(&space_of(mm)->pages, address >> PAGE_SHIFT)) &&
+                page_refs(page) == 1;
+    if (!shown || !vma->shown || last.address != address || last.rip != rip)
         last.times = 0;
     last.address = address;
     last.rip = rip;
     return ++last.times > STUCK;
 }
 
-static bool is_fetch(uint64_t address, uint64_t rip)
-{
-    return address == rip ||
-           (address > rip && address < rip + CODE_MAX &&
-            (address & PAGE_MASK) != (rip & PAGE_MASK) && address % PAGE_SIZE == 0);
-}
-
 /* What the access was: 0 may be (then *ret_write says how it is taken), or -EACCES. */
-static int judge(const struct vma *vma, const struct platform_stop *stop,
+static int judge(struct mm *mm, const struct vma *vma, const struct platform_stop *stop,
                  const struct user_regs_struct *regs, bool *ret_write)
 {
     uint64_t address = (uint64_t)(uintptr_t)stop->info.si_addr;
@@ -329,7 +330,7 @@ static int judge(const struct vma *vma, const struct platform_stop *stop,
         return -EACCES;
     if (denied && !(vma->prot & PROT_WRITE))
         return -EACCES;
-    if (stuck(address, regs->rip) && (denied || is_fetch(address, regs->rip)))
+    if (denied && !(vma->prot & PROT_EXEC) && stuck(mm, vma, address, regs->rip))
         return -EACCES;
     /* Near the stack pointer it is most often a push. */
     *ret_write = denied || (vma->prot & PROT_WRITE && !(vma->flags & VMA_SHARED) &&
@@ -358,7 +359,7 @@ int mm_fault(struct mm *mm, const struct platform_stop *stop, const struct user_
         return fail_with(SIGSEGV, SEGV_MAPERR, ret_signal, ret_code);
     if (stop->info.si_signo == SIGBUS) /* the host's file is shorter than it was */
         return fail_with(SIGBUS, BUS_ADRERR, ret_signal, ret_code);
-    if (judge(vma, stop, regs, &write))
+    if (judge(mm, vma, stop, regs, &write))
         return fail_with(SIGSEGV, SEGV_ACCERR, ret_signal, ret_code);
     address &= PAGE_MASK;
     error = reach(mm, vma, address, write, FAULT);
