@@ -170,7 +170,7 @@ struct dentry {
     bool on_unused, deleted;
     /* memfs. pinned: holds itself, for the guest made it what it is. in_image: the image has this name (then, without an
        inode, pinned: it was removed). unresolved: the image has it; type and number are known, the inode was not asked for. */
-    bool pinned, in_image, unresolved;
+    bool pinned, in_image, unresolved, counted;
     uint8_t type; /* DT_* of an unresolved one */
     uint64_t number;
     char *name;

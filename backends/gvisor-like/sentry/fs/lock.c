@@ -16,7 +16,7 @@
 #include <sys/file.h>
 
 #define TO_END INT64_MAX
-#define LOCKS_MAX 65536 /* of one inode */
+#define LOCKS_MAX 131072u /* in all */
 
 struct lock {
     TAILQ_ENTRY(lock) link;
@@ -184,7 +184,7 @@ static int set_lock(struct inode_locks *locks, const struct lock *wanted)
 
     if (spare && wanted->type != F_UNLCK)
         new = copy_of(wanted, wanted->start, wanted->end);
-    if (!spare || (wanted->type != F_UNLCK && (!new || locks->n >= LOCKS_MAX))) {
+    if (!spare || (wanted->type != F_UNLCK && (!new || arena_count(ARENA_LOCKF) > LOCKS_MAX))) {
         arena_free(spare);
         arena_free(new);
         return -ENOLCK;

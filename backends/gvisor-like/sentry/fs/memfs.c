@@ -20,7 +20,7 @@
 
 #define NAME_BYTES 20u /* what a name adds to the size of its directory, as tmpfs has it */
 
-struct memfs *memfs_new(uint64_t limit, uint64_t max_inodes, bool image)
+struct memfs *memfs_new(uint64_t limit, uint64_t max_names, bool image)
 {
     struct memfs *memfs = arena_alloc(ARENA_MOUNT, sizeof(*memfs));
     unsigned i;
@@ -31,7 +31,7 @@ struct memfs *memfs_new(uint64_t limit, uint64_t max_inodes, bool image)
     memfs->magic = image ? EXT4_SUPER_MAGIC : TMPFS_MAGIC;
     memfs->device = makedev(0, fs_state->next_device++);
     memfs->account.limit = limit;
-    memfs->max_inodes = max_inodes;
+    memfs->max_names = max_names;
     if (!image)
         return memfs;
     memfs->image = arena_alloc(ARENA_BYTES, MEMFS_BUCKETS * sizeof(*memfs->image));
@@ -54,11 +54,8 @@ void memfs_put(struct memfs *memfs)
 
 struct inode *memfs_inode(struct memfs *memfs, uint32_t mode)
 {
-    struct inode *inode;
+    struct inode *inode = inode_new(INODE_MEMFS, mode);
 
-    if (memfs->max_inodes && memfs->n_inodes >= memfs->max_inodes)
-        return NULL;
-    inode = inode_new(INODE_MEMFS, mode);
     if (!inode)
         return NULL;
     inode->super = memfs;
@@ -66,7 +63,6 @@ struct inode *memfs_inode(struct memfs *memfs, uint32_t mode)
     if (S_ISDIR(mode))
         inode->size = 2 * NAME_BYTES;
     memfs->refs++;
-    memfs->n_inodes++;
     return inode;
 }
 
@@ -74,21 +70,60 @@ static void memfs_release(struct inode *inode)
 {
     struct memfs *memfs = inode->super;
 
+    if (inode->object && inode->object->refs > 1)
+        memfs->refs++; /* somebody maps it still: what it is charged to stays */
+    if (inode->object)
+        object_put(inode->object);
+    inode->object = NULL;
     if (inode->flags & INODE_HASHED)
         TAILQ_REMOVE(&memfs->image[inode->number % MEMFS_BUCKETS], inode, image);
     if (inode->gofer)
         gofer_close(inode->gofer);
-    if (S_ISLNK(inode->mode))
+    if (S_ISLNK(inode->mode)) {
+        if (!inode->gofer)
+            memfs_give_bytes(memfs, inode->size);
         arena_free(inode->data);
-    else if (S_ISFIFO(inode->mode) && inode->data)
+    } else if (S_ISFIFO(inode->mode) && inode->data)
         fifo_release(inode);
     else if (S_ISSOCK(inode->mode) && inode->data && socket_inode_release)
         socket_inode_release(inode);
-    memfs->n_inodes--;
+    inode_free_xattrs(inode);
     memfs_put(memfs);
 }
 
+#define BYTES_OF_A_NAME                                                                            \
+    256u /* so many bytes beside pages for each name there may be, and some more */
+#define BYTES_MORE (1u << 20)
+
+int memfs_charge_bytes(struct memfs *memfs, size_t bytes)
+{
+    if (memfs->max_names &&
+        memfs->n_bytes + bytes > memfs->max_names * BYTES_OF_A_NAME + BYTES_MORE)
+        return -ENOSPC;
+    memfs->n_bytes += bytes;
+    return 0;
+}
+
+void memfs_give_bytes(struct memfs *memfs, size_t bytes)
+{
+    memfs->n_bytes -= bytes;
+}
+
 /* ---- making names ---- */
+
+static int room_for_a_name(const struct dentry *directory)
+{
+    const struct memfs *memfs = directory->inode->super;
+
+    return memfs->max_names && memfs->n_names >= memfs->max_names ? -ENOSPC : 0;
+}
+
+static void uncount(struct dentry *dentry, struct memfs *memfs)
+{
+    if (dentry->counted)
+        memfs->n_names--;
+    dentry->counted = false;
+}
 
 /* `dentry`, which names nothing, is now the name of an inode, whose reference it takes. */
 static void instantiate(struct dentry *directory, struct dentry *dentry, struct inode *inode)
@@ -96,6 +131,8 @@ static void instantiate(struct dentry *directory, struct dentry *dentry, struct 
     dentry->inode = inode;
     dentry_pin(dentry);
     dentry_to_end(dentry);
+    dentry->counted = true;
+    directory->inode->super->n_names++;
     directory->inode->size += NAME_BYTES;
     inode_modified(directory->inode);
     inode->flags |= INODE_DIRTY;
@@ -104,9 +141,9 @@ static void instantiate(struct dentry *directory, struct dentry *dentry, struct 
 static int memfs_create(struct dentry *directory, struct dentry *dentry, uint32_t mode,
                         uint64_t rdev)
 {
-    struct inode *inode = memfs_inode(directory->inode->super, mode);
+    struct inode *inode;
 
-    if (!inode)
+    if (room_for_a_name(directory) || !(inode = memfs_inode(directory->inode->super, mode)))
         return -ENOSPC;
     inode->rdev = rdev;
     inode_init_owner(inode, directory->inode);
@@ -127,15 +164,18 @@ static int memfs_mkdir(struct dentry *directory, struct dentry *dentry, uint32_t
 
 static int memfs_symlink(struct dentry *directory, struct dentry *dentry, const char *target)
 {
+    struct memfs *memfs = directory->inode->super;
     size_t length = strlen(target);
-    char *text = arena_strdup(target, length);
-    int error;
+    char *text = NULL;
+    int error = memfs_charge_bytes(memfs, length);
 
-    if (!text)
-        return -ENOSPC;
-    error = memfs_create(directory, dentry, S_IFLNK | 0777, 0);
+    if (error)
+        return error;
+    text = arena_strdup(target, length);
+    error = text ? memfs_create(directory, dentry, S_IFLNK | 0777, 0) : -ENOSPC;
     if (error) {
         arena_free(text);
+        memfs_give_bytes(memfs, length);
         return error;
     }
     dentry->inode->data = text;
@@ -145,6 +185,8 @@ static int memfs_symlink(struct dentry *directory, struct dentry *dentry, const 
 
 static int memfs_link(struct dentry *directory, struct dentry *dentry, struct inode *inode)
 {
+    if (room_for_a_name(directory))
+        return -ENOSPC;
     inode->links++;
     inode->flags &= ~INODE_UNNAMED;
     inode_get(inode);
@@ -207,6 +249,7 @@ static int memfs_unlink(struct dentry *directory, struct dentry *dentry)
     if (error)
         return error;
     dentry_unhash(dentry);
+    uncount(dentry, directory->inode->super);
     shrink_directory(directory->inode);
     lose_link(dentry->inode);
     dentry_unpin(dentry);
@@ -288,6 +331,7 @@ static void take_place(struct dentry *to_dir, struct dentry *to)
     struct inode *inode = to->inode;
 
     dentry_unhash(to);
+    uncount(to, to_dir->inode->super);
     if (!inode) {
         dentry_unpin(to);
         return;

@@ -92,7 +92,8 @@ static int64_t judge_write(const struct inode *inode, uint64_t position, uint64_
     if (size > FS_MAX_BYTES - position)
         size = FS_MAX_BYTES - position;
     end = inode->object->size;
-    if (position + size > end && inode->seals & F_SEAL_GROW) { /* whole pages up to there, as Linux */
+    if (position + size > end &&
+        inode->seals & F_SEAL_GROW) { /* whole pages up to there, as Linux */
         end &= PAGE_MASK;
         if (position >= end)
             return -EPERM;

@@ -243,7 +243,7 @@ static uint64_t size_option(const char *options, uint64_t otherwise)
 static int mount_tmpfs(const char *source, const char *target, uint32_t flags, const char *options)
 {
     struct memfs *memfs =
-        memfs_new(size_option(options, memfile_limit() / 2), memfile_limit() / 8192, false);
+        memfs_new(size_option(options, memfile_limit() / 2), memfile_limit() / 8192 / 4, false);
     struct dentry *root = NULL;
     struct inode *inode;
     const char *mode;

@@ -22,10 +22,7 @@ static int64_t transfer(int fd, struct uio *uio, int64_t *position, bool write)
 
     if (!file)
         return -EBADF;
-    if (position && *position < 0)
-        result = -EINVAL;
-    else
-        result = write ? file_write(file, uio, position) : file_read(file, uio, position);
+    result = write ? file_write(file, uio, position) : file_read(file, uio, position);
     file_put(file);
     return result;
 }
@@ -53,14 +50,14 @@ SYSCALL(pread64)
 {
     int64_t position = (int64_t)a[3];
 
-    return one(a, &position, false);
+    return position < 0 ? -EINVAL : one(a, &position, false);
 }
 
 SYSCALL(pwrite64)
 {
     int64_t position = (int64_t)a[3];
 
-    return one(a, &position, true);
+    return position < 0 ? -EINVAL : one(a, &position, true);
 }
 
 static int64_t many(const uint64_t a[6], int64_t *position, bool write)

@@ -16,8 +16,8 @@
 #include <sys/mount.h>
 #include <sys/sysmacros.h>
 
-#define ROOT_INODES (1ull << 20)
-#define SHM_INODES (1ull << 17)
+#define BYTES_FOR_A_NAME                                                                           \
+    8192u /* of the cell's memory for each name the guest may make, as tmpfs has it */
 
 /* ---- a task of the kernel's own ---- */
 
@@ -44,6 +44,11 @@ static void setup_end(struct setup *setup)
 }
 
 /* ---- pieces ---- */
+
+static uint64_t names_limit(void)
+{
+    return memfile_limit() / BYTES_FOR_A_NAME;
+}
 
 static int make_name(const char *name, uint32_t mode, uint64_t rdev)
 {
@@ -128,7 +133,7 @@ static int mount_memory(const char *target, uint32_t mode, uint64_t size, uint64
 static int mount_root(uint32_t gofer_root, const struct gofer_attr *attr, bool readonly_root,
                       uint64_t disk_limit)
 {
-    struct memfs *memfs = memfs_new(disk_limit, ROOT_INODES, gofer_root != 0);
+    struct memfs *memfs = memfs_new(disk_limit, names_limit(), gofer_root != 0);
     struct dentry *root;
     struct inode *inode;
     int error;
@@ -149,7 +154,7 @@ static int mount_root(uint32_t gofer_root, const struct gofer_attr *attr, bool r
     root = dentry_root(inode);
     if (!root)
         return -ENOMEM;
-    return mount_at(gofer_root ? "cella" : "tmpfs", "root", NULL, readonly_root ? MS_RDONLY : 0,
+    return mount_at(gofer_root ? "cella" : "tmpfs", "cella", NULL, readonly_root ? MS_RDONLY : 0,
                     root, &root_mount);
 }
 
@@ -184,8 +189,8 @@ static int setup_dev(void)
     if (!error)
         error = make_directories("/dev/pts");
     if (!error)
-        error =
-            mount_memory("/dev/shm", 01777, memfile_limit() / 2, SHM_INODES, MS_NOSUID | MS_NODEV);
+        error = mount_memory("/dev/shm", 01777, memfile_limit() / 2, names_limit() / 4,
+                             MS_NOSUID | MS_NODEV);
     return error;
 }
 
@@ -228,8 +233,8 @@ int fs_setup(uint32_t gofer_root, const struct gofer_attr *attr, bool readonly_r
     if (!error)
         error = setup_other(devpts_setup, "/dev/pts");
     for (i = 0; i < n_mounts && !error; i++)
-        error =
-            mount_memory(mounts[i].target, 01777, mounts[i].size, SHM_INODES, MS_NOSUID | MS_NODEV);
+        error = mount_memory(mounts[i].target, 01777, mounts[i].size, names_limit() / 4,
+                             MS_NOSUID | MS_NODEV);
     setup_end(setup);
     free(setup);
     return error;

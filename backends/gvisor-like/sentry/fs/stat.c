@@ -135,8 +135,8 @@ static void statfs_memfs(const struct memfs *memfs, struct statfs *s)
         limit = memfile_limit();
     s->f_blocks = limit / PAGE_SIZE;
     s->f_bfree = s->f_bavail = used < limit ? (limit - used) / PAGE_SIZE : 0;
-    s->f_files = memfs->max_inodes;
-    s->f_ffree = memfs->max_inodes > memfs->n_inodes ? memfs->max_inodes - memfs->n_inodes : 0;
+    s->f_files = memfs->max_names;
+    s->f_ffree = memfs->max_names > memfs->n_names ? memfs->max_names - memfs->n_names : 0;
     s->f_fsid.__val[0] = (int)memfs->device;
 }
 

@@ -106,6 +106,7 @@ struct walk {
     char last[NAME_MAX + 1];
 };
 
+int walk_judge_opener(const struct file *file, unsigned flags);
 int walk_begin(struct walk *walk, int dirfd, const char *name, unsigned flags, unsigned resolve);
 void walk_end(struct walk *walk);
 int walk_parent(struct walk *walk); /* at: the directory of the last part; kind, last: that part */
@@ -159,12 +160,16 @@ struct memfs {
     uint32_t magic;
     uint64_t device;
     struct object_account account;
-    uint64_t n_inodes, max_inodes;
+    /* What the guest made: names, and bytes that no page holds (links' texts, extended attributes). Both are memory of
+       the sentry's own, so they are bounded. */
+    uint64_t n_names, max_names, n_bytes;
     TAILQ_HEAD(inode_list, inode) * image; /* inodes of the image by number; NULL: none */
 };
-struct memfs *memfs_new(uint64_t limit, uint64_t max_inodes, bool image);
+struct memfs *memfs_new(uint64_t limit, uint64_t max_names, bool image);
+int memfs_charge_bytes(struct memfs *memfs, size_t bytes); /* -ENOSPC */
+void memfs_give_bytes(struct memfs *memfs, size_t bytes);
 void memfs_put(struct memfs *memfs);
-struct inode *memfs_inode(struct memfs *memfs, uint32_t mode); /* NULL: no room for one more */
+struct inode *memfs_inode(struct memfs *memfs, uint32_t mode);
 int memfs_from_image(struct memfs *memfs, uint32_t handle, const struct gofer_attr *attr,
                      struct inode **ret_inode);
 int memfs_complete(struct dentry *directory); /* every name of it is in memory */

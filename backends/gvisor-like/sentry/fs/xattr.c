@@ -23,6 +23,7 @@
 struct xattr {
     TAILQ_ENTRY(xattr) link;
     uint32_t size;
+    bool counted; /* the guest's */
     char *name;
     char *value;
 };
@@ -32,8 +33,13 @@ struct xattrs {
     size_t bytes;
 };
 
-static void free_one(struct xattrs *xattrs, struct xattr *xattr)
+static void free_one(struct inode *inode, struct xattr *xattr)
 {
+    struct xattrs *xattrs = inode->xattrs;
+    size_t bytes = strlen(xattr->name) + xattr->size + sizeof(*xattr);
+
+    if (xattr->counted)
+        memfs_give_bytes(inode->super, bytes);
     TAILQ_REMOVE(&xattrs->list, xattr, link);
     xattrs->bytes -= strlen(xattr->name) + xattr->size;
     arena_free(xattr->name);
@@ -48,7 +54,7 @@ void inode_free_xattrs(struct inode *inode)
     if (!xattrs)
         return;
     while (!TAILQ_EMPTY(&xattrs->list))
-        free_one(xattrs, TAILQ_FIRST(&xattrs->list));
+        free_one(inode, TAILQ_FIRST(&xattrs->list));
     arena_free(xattrs);
     inode->xattrs = NULL;
 }
@@ -66,10 +72,12 @@ static struct xattr *find(const struct inode *inode, const char *name)
 }
 
 /* A new one at the end, or another value of the old. */
-static int store(struct inode *inode, const char *name, const void *value, size_t size)
+static int store(struct inode *inode, const char *name, const void *value, size_t size,
+                 bool counted)
 {
     struct xattrs *xattrs = inode->xattrs;
     struct xattr *old, *xattr;
+    size_t bytes = strlen(name) + size + sizeof(*xattr);
 
     if (!xattrs) {
         xattrs = arena_alloc(ARENA_BYTES, sizeof(*xattrs));
@@ -81,16 +89,22 @@ static int store(struct inode *inode, const char *name, const void *value, size_
     old = find(inode, name);
     if (xattrs->bytes + strlen(name) + size > XATTRS_MAX)
         return -ENOSPC;
-    xattr = arena_alloc(ARENA_BYTES, sizeof(*xattr));
-    if (!xattr)
+    if (counted && memfs_charge_bytes(inode->super, bytes))
         return -ENOSPC;
-    xattr->name = arena_strdup(name, strlen(name));
-    xattr->value = arena_strdup(value, size);
-    xattr->size = (uint32_t)size;
-    if (!xattr->name || !xattr->value) {
-        arena_free(xattr->name);
-        arena_free(xattr->value);
+    xattr = arena_alloc(ARENA_BYTES, sizeof(*xattr));
+    if (xattr) {
+        *xattr = (struct xattr){.size = (uint32_t)size, .counted = counted};
+        xattr->name = arena_strdup(name, strlen(name));
+        xattr->value = arena_strdup(value, size);
+    }
+    if (!xattr || !xattr->name || !xattr->value) {
+        if (xattr) {
+            arena_free(xattr->name);
+            arena_free(xattr->value);
+        }
         arena_free(xattr);
+        if (counted)
+            memfs_give_bytes(inode->super, bytes);
         return -ENOSPC;
     }
     if (old)
@@ -99,7 +113,7 @@ static int store(struct inode *inode, const char *name, const void *value, size_
         TAILQ_INSERT_TAIL(&xattrs->list, xattr, link);
     xattrs->bytes += strlen(name) + size;
     if (old)
-        free_one(xattrs, old);
+        free_one(inode, old);
     return 0;
 }
 
@@ -111,7 +125,7 @@ static int take_one(struct inode *inode, const char *name, char *value)
 
     if (size < 0)
         return size == -ENODATA || size == -EACCES || size == -EPERM ? 0 : (int)size;
-    return store(inode, name, value, (size_t)size);
+    return store(inode, name, value, (size_t)size, false);
 }
 
 static int take_all(struct inode *inode, char *names, char *value)
@@ -225,7 +239,7 @@ static int64_t set_value(struct target *target, const char *name, const void *va
         return -EEXIST;
     if (flags & XATTR_REPLACE && !find(inode, name))
         return -ENODATA;
-    error = store(inode, name, value, size);
+    error = store(inode, name, value, size, true);
     if (!error) {
         inode->flags |= INODE_XATTRS;
         inode_changed(inode);
@@ -349,7 +363,7 @@ static int64_t remove_value(struct target *target, const char *name)
     xattr = find(target->inode, name);
     if (!xattr)
         return -ENODATA;
-    free_one(target->inode->xattrs, xattr);
+    free_one(target->inode, xattr);
     inode_changed(target->inode);
     told(target);
     return 0;

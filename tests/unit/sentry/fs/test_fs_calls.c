@@ -526,6 +526,42 @@ static void mounts(void)
     IS(call(SYS_umount2, "/m", 0), -EPERM);
 }
 
+/* Names, links' texts and attributes are memory of the sentry's own. */
+static void names_are_bounded(void)
+{
+    static char target[4000], name[32];
+    struct statfs fs;
+    int64_t n = 0, i;
+
+    memset(target, 't', sizeof(target) - 1);
+    call(SYS_mkdir, "/m", 0755);
+    IS(call(SYS_mount, "none", "/m", "tmpfs", 0, NULL), 0);
+    IS(call(SYS_statfs, "/m", &fs), 0);
+    call(SYS_close, call(SYS_open, "/m/f", O_CREAT | O_RDWR, 0600));
+    for (i = 0; i < 100000 && n == 0; i++) {
+        snprintf(name, sizeof(name), "/m/%lld", (long long)i);
+        n = call(SYS_link, "/m/f", name);
+    }
+    IS(n, -ENOSPC);
+    IS(i, (int64_t)fs.f_files);
+    IS(call(SYS_open, "/m/new", O_CREAT | O_RDWR, 0600), -ENOSPC);
+    IS(call(SYS_unlink, "/m/7"), 0);
+    IS(call(SYS_mkdir, "/m/new", 0700), 0);
+    for (i--; i >= 0; i--) {
+        snprintf(name, sizeof(name), "/m/%lld", (long long)i);
+        call(SYS_unlink, name);
+    }
+    for (i = 0, n = 0; i < 100000 && n == 0; i++) {
+        snprintf(name, sizeof(name), "/m/%lld", (long long)i);
+        n = call(SYS_symlink, target, name);
+    }
+    IS(n, -ENOSPC);
+    IS(i < 1000, 1);
+    IS(call(SYS_setxattr, "/m", "user.k", bytes, 4000, 0), -ENOSPC);
+    IS(call(SYS_unlink, "/m/0"), 0);
+    IS(call(SYS_setxattr, "/m", "user.k", bytes, 3000, 0), 0);
+}
+
 static void busy_programs(void)
 {
     int64_t fd = call(SYS_open, "p", O_CREAT | O_RDWR, 0755);
@@ -588,6 +624,7 @@ static void the_rest(void **unused)
 {
     (void)unused;
     ours_alone(NULL, mounts);
+    ours_alone(NULL, names_are_bounded);
     ours_alone(NULL, busy_programs);
     ours_alone(NULL, many_descriptors);
     ours_alone(NULL, nothing_left);
