@@ -7,8 +7,8 @@ _cella_verbs="run create start exec cp ps inspect logs stats reach update pause 
 
 _cella_options() {
     case $1 in
-    run) echo "--backend --class --image --policy --memory --cpus --pids --disk --io-read --io-write --timeout --idle --env --mount --user --workdir --name --hostname --read-only --interactive --tty --rm --detach --timings --json --config --help" ;;
-    create) echo "--backend --class --image --policy --memory --cpus --pids --disk --io-read --io-write --timeout --idle --env --mount --user --workdir --name --hostname --read-only --timings --json --config --help" ;;
+    run) echo "--backend --class --image --kernel --policy --memory --cpus --pids --disk --io-read --io-write --timeout --idle --env --mount --user --workdir --name --hostname --read-only --interactive --tty --rm --detach --timings --json --config --help" ;;
+    create) echo "--backend --class --image --kernel --policy --memory --cpus --pids --disk --io-read --io-write --timeout --idle --env --mount --user --workdir --name --hostname --read-only --timings --json --config --help" ;;
     start) echo "--json --config --help" ;;
     exec) echo "--env --user --workdir --interactive --tty --json --timeout --config --help" ;;
     cp) echo "--config --help" ;;
@@ -16,7 +16,7 @@ _cella_options() {
     inspect) echo "--config --help" ;;
     logs) echo "--follow --config --help" ;;
     stats) echo "--stream --json --config --help" ;;
-    reach) echo "--policy --backend --class --image --timeout --json --config --help" ;;
+    reach) echo "--policy --backend --class --image --kernel --timeout --json --config --help" ;;
     update) echo "--memory --cpus --pids --io-read --io-write --json --config --help" ;;
     pause) echo "--config --help" ;;
     resume) echo "--config --help" ;;
@@ -29,7 +29,7 @@ _cella_options() {
     snapshot) echo "--json --config --help" ;;
     restore) echo "--class --policy --timeout --idle --name --hostname --json --config --help" ;;
     fork) echo "--count --spares --name --policy --json --config --help" ;;
-    image) echo "--packages --suite --mirror --package --from --file --check --json --config --help" ;;
+    image) echo "--packages --suite --mirror --package --from --file --aside --check --json --config --help" ;;
     audit) echo "--lines --follow --kind --cell --json --config --help" ;;
     doctor) echo "--json --config --help" ;;
     gc) echo "--check --json --config --help" ;;
@@ -80,7 +80,7 @@ _cella() {
         case $COMP_CWORD:$prev in
         2:*) mapfile -t COMPREPLY < <(compgen -W "ls build import rm verify disk gc kernel" -- "$cur") ;;
         3:rm | 3:verify | 3:disk | 3:build | 3:import) mapfile -t COMPREPLY < <(compgen -W "$(_cella_images)" -- "$cur") ;;
-        3:kernel) mapfile -t COMPREPLY < <(compgen -W "ls fetch rm" -- "$cur") ;;
+        3:kernel) mapfile -t COMPREPLY < <(compgen -W "ls fetch use rm" -- "$cur") ;;
         4:*) mapfile -t COMPREPLY < <(compgen -W "dir: tar:" -f -- "$cur") ;;
         esac ;;
     audit) mapfile -t COMPREPLY < <(compgen -W "tail show verify" -- "$cur") ;;
