@@ -36,6 +36,18 @@ static void on_closed(void *ctx, int code, const char *why)
     assert(code < 0 && strlen(why) > 0);
 }
 
+/* Of BOOT's answer. */
+static void judge_steps(const uint8_t *payload, size_t len)
+{
+    uint64_t v[CELLA_GUEST_STEPS];
+    size_t i;
+
+    if (!guest_steps(payload, len, v))
+        return;
+    for (i = 1; i < ARRAY_LEN(v); i++)
+        assert(v[i] >= v[i - 1] && v[i] <= INT64_MAX);
+}
+
 static void on_done(void *ctx, int code, const char *why, const uint8_t *payload, size_t len)
 {
     struct one *o = ctx;
@@ -43,7 +55,9 @@ static void on_done(void *ctx, int code, const char *why, const uint8_t *payload
 
     assert(++o->r->ended[o->i] == 1 && !o->r->freed);
     assert(code <= 0 && why);
-    if (code == 0)
+    if (code == 0 && o->i == 0)
+        judge_steps(payload, len);
+    else if (code == 0)
         guest_usage(payload, len, &s);
     assert((s.limit_hit & ~7u) == 0 && s.memory_bytes <= INT64_MAX);
     if ((o->r->how & 2) && o->i == 2) {
