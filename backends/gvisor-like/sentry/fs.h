@@ -49,6 +49,7 @@ enum file_kind { /* index of file_ops[], fs/file.c: a room adds its kind and its
                  FILE_INOTIFY,
                  FILE_PIDFD,
                  FILE_SOCKET,
+                 FILE_SHM, /* a segment of System V: no descriptor has it, areas hold it */
                  FILE_PROC, /* content made at open: file->data is struct text */
                  FILE_HOST, /* a stream of the host: the agent's link */
                  FILE_KINDS

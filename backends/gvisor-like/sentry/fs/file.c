@@ -165,6 +165,7 @@ OF_A_ROOM(epoll_ops);
 OF_A_ROOM(inotify_ops);
 OF_A_ROOM(pidfd_ops);
 OF_A_ROOM(socket_ops);
+OF_A_ROOM(shm_ops);
 OF_A_ROOM(proc_ops);
 OF_A_ROOM(host_ops);
 
@@ -185,6 +186,7 @@ const struct file_ops *const file_ops[FILE_KINDS] = {
     [FILE_EPOLL] = &epoll_ops,
     [FILE_INOTIFY] = &inotify_ops,
     [FILE_PIDFD] = &pidfd_ops,
+    [FILE_SHM] = &shm_ops,
     [FILE_SOCKET] = &socket_ops,
     [FILE_PROC] = &proc_ops,
     [FILE_HOST] = &host_ops,

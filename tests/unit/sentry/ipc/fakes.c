@@ -330,6 +330,11 @@ bool capable(int capability)
     return geteuid() == 0;
 }
 
+bool cred_in_group(const struct cred *cred, uint32_t gid)
+{
+    return cred->fsgid == gid;
+}
+
 /* ---- processes ---- */
 
 struct process *process_by_pid(int32_t pid)
@@ -419,12 +424,13 @@ void fake_begin(void)
 void fake_end(void)
 {
     static const enum arena_kind kinds[] = {ARENA_FILE,  ARENA_INODE, ARENA_PIPE,   ARENA_SOCKET,
-                                            ARENA_EPOLL, ARENA_TTY,   ARENA_INOTIFY};
+                                            ARENA_EPOLL, ARENA_TTY,   ARENA_OBJECT, ARENA_INOTIFY};
     unsigned i, left = 0;
     int fd;
 
     kernel_lock();
     tty_forget(init);
+    sysv_process_exit(init);
     for (fd = 0; fd < FDS; fd++)
         if (table[fd].file)
             fd_close(fd);
@@ -463,6 +469,6 @@ void posix_timer_fire(void *owner)
 const struct file_ops *const file_ops[FILE_KINDS] = {
     [FILE_PIPE] = &pipe_ops,         [FILE_EVENTFD] = &eventfd_ops, [FILE_TIMERFD] = &timerfd_ops,
     [FILE_SIGNALFD] = &signalfd_ops, [FILE_EPOLL] = &epoll_ops,     [FILE_PIDFD] = &pidfd_ops,
-    [FILE_SOCKET] = &socket_ops,     [FILE_INOTIFY] = &inotify_ops, [FILE_TTY] = &tty_ops,
-    [FILE_PTMX] = &ptmx_ops,
+    [FILE_SOCKET] = &socket_ops,     [FILE_SHM] = &shm_ops,         [FILE_INOTIFY] = &inotify_ops,
+    [FILE_TTY] = &tty_ops,           [FILE_PTMX] = &ptmx_ops,
 };

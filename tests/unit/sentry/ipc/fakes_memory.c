@@ -116,3 +116,51 @@ int64_t uio_to(struct uio *uio, const void *bytes, size_t size)
 {
     return uio_move(uio, (void *)(uintptr_t)bytes, size, true);
 }
+
+/* ---- segments: never attached here ---- */
+
+struct object *object_new(uint64_t size)
+{
+    struct object *object = arena_alloc(ARENA_OBJECT, sizeof(*object));
+
+    object->refs = 1;
+    object->size = size;
+    return object;
+}
+
+void object_put(struct object *object)
+{
+    if (--object->refs == 0)
+        arena_free(object);
+}
+
+int64_t mm_map(struct mm *mm, uint64_t address, uint64_t size, int prot, int max_prot,
+               unsigned flags, struct file *file, struct object *object, uint64_t offset)
+{
+    (void)mm;
+    (void)address;
+    (void)size;
+    (void)prot;
+    (void)max_prot;
+    (void)flags;
+    (void)file;
+    (void)object;
+    (void)offset;
+    return -ENOMEM;
+}
+
+int mm_unmap(struct mm *mm, uint64_t address, uint64_t size)
+{
+    (void)mm;
+    (void)address;
+    (void)size;
+    return -EINVAL;
+}
+
+bool mm_next_area(struct mm *mm, uint64_t address, struct vma_info *ret_area)
+{
+    (void)mm;
+    (void)address;
+    (void)ret_area;
+    return false;
+}
