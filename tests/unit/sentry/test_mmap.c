@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -497,5 +498,6 @@ int main(void)
     };
 
     fake_sentry(MEMORY);
+    cmocka_set_test_filter(getenv("CMOCKA_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

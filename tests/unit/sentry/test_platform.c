@@ -3,15 +3,19 @@
 
 /* The ptrace platform with real guest code, and mm on top of it: what a guest does, the sentry sees, and nobody else. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -546,6 +550,65 @@ static void test_unmap_under_writer(void **state)
     assert_int_equal(other.guest.signo, SIGSEGV);
 }
 
+/* The stub's filter over one call: made from the page that it names, or from elsewhere. How the process ended. */
+static int filtered(bool inside, const uint64_t call[7])
+{
+    char *page = mmap(NULL, PAGE_SIZE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    /* Loads number and arguments from rdi, makes the call, and exits from within the page. */
+    static const char code[] = "\x48\x8b\x07\x48\x8b\x77\x10\x48\x8b\x57\x18\x4c\x8b\x57\x20"
+                               "\x4c\x8b\x47\x28\x4c\x8b\x4f\x30\x48\x8b\x7f\x08\x0f\x05"
+                               "\xb8\x3c\0\0\0\x31\xff\x0f\x05";
+    int status;
+    pid_t pid;
+
+    assert_ptr_not_equal(page, MAP_FAILED);
+    memcpy(page, code, sizeof(code));
+    mprotect(page, PAGE_SIZE, PROT_READ | PROT_EXEC);
+    pid = fork();
+    if (pid == 0) {
+        if (stub_confine(inside ? (uint64_t)page : (uint64_t)page + PAGE_SIZE))
+            _exit(9);
+        ((void (*)(const uint64_t *))(uintptr_t)page)(call);
+        _exit(8);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    munmap(page, PAGE_SIZE);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : -WEXITSTATUS(status);
+}
+
+static void test_filter(void **state)
+{
+    const uint64_t may[][7] = {{SYS_munmap, DATA, PAGE_SIZE},
+                               {SYS_mmap, DATA, PAGE_SIZE, PROT_READ, MAP_SHARED | MAP_FIXED, 99},
+                               {SYS_prctl, PR_SET_PDEATHSIG, SIGKILL},
+                               {SYS_exit}};
+    const uint64_t may_not[][7] = {
+        {SYS_getpid},
+        {SYS_write, 1, 0, 0},
+        {SYS_mprotect, DATA, PAGE_SIZE, 7},
+        {SYS_mmap, DATA, PAGE_SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, 99},
+        {SYS_mmap, DATA, PAGE_SIZE, PROT_READ, MAP_SHARED | MAP_FIXED | 1ul << 40, 99},
+        {SYS_clone, SIGCHLD},
+        {SYS_clone, CLONE_VM | CLONE_THREAD | CLONE_SIGHAND},
+        {SYS_clone, STUB_CLONE_PROCESS, DATA},
+        {SYS_prctl, PR_SET_PDEATHSIG, 0},
+        {SYS_prctl, PR_SET_DUMPABLE, 1},
+        {SYS_exit_group},
+        {SYS_ptrace},
+        {SYS_openat},
+        {SYS_munmap | 0x40000000, DATA, PAGE_SIZE}, /* x32 */
+    };
+    unsigned i;
+
+    (void)state;
+    for (i = 0; i < sizeof(may) / sizeof(may[0]); i++) {
+        assert_int_equal(filtered(true, may[i]), 0);
+        assert_int_equal(filtered(false, may[i]), SIGSYS); /* from a guest's page */
+    }
+    for (i = 0; i < sizeof(may_not) / sizeof(may_not[0]); i++)
+        assert_int_equal(filtered(true, may_not[i]), SIGSYS);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, set_up, tear_down)
 
 int main(void)
@@ -560,10 +623,12 @@ int main(void)
         TEST(bad_registers), TEST(xstate),
         TEST(interrupt),     TEST(death),
         TEST(threads),       TEST(unmap_under_writer),
+        TEST(filter),
     };
 
     platform = &platform_ptrace;
     fake_sentry(64ul << 20);
     kernel_unlock();
+    cmocka_set_test_filter(getenv("CMOCKA_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
