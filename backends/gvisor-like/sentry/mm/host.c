@@ -14,7 +14,8 @@
 #include "../task.h"
 #include "space.h"
 
-#define CHANGES SHOWING_MAX
+#define KEEP_PAGES 256ul
+#define FIRST_BYTES (64ul << 20)
 
 /* The context to change this stub with, or NULL. */
 static struct platform_context *context_of(const struct mm *mm)
@@ -115,39 +116,6 @@ bool host_hide_shown(struct mm *mm, uint64_t start, uint64_t end)
     if (any)
         host_hide(mm, start, end);
     return any;
-}
-
-void host_hide_writable(struct mm *mm)
-{
-    struct platform_context *context = context_of(mm);
-    struct platform_change changes[CHANGES];
-    struct space *space = space_of(mm);
-    unsigned n = 0;
-    uint32_t i;
-
-    for (i = 0; i < space->n; i++) {
-        struct vma *vma = space->areas[i];
-
-        if (!vma->shown || vma->flags & VMA_SHARED || !(vma->prot & PROT_WRITE))
-            continue;
-        vma->shown = false;
-        if (!context) {
-            owe(mm, vma->start, vma->end);
-            continue;
-        }
-        if (n && changes[n - 1].address + changes[n - 1].size == vma->start) {
-            changes[n - 1].size += vma->end - vma->start;
-            continue;
-        }
-        if (n == CHANGES) {
-            hide_all(mm, context);
-            return;
-        }
-        changes[n++] = (struct platform_change){
-            .kind = PLATFORM_UNMAP, .address = vma->start, .size = vma->end - vma->start};
-    }
-    if (n && platform->change(context, changes, n))
-        hide_all(mm, context);
 }
 
 /* ---- showing ---- */
@@ -265,6 +233,57 @@ int host_show_done(struct mm *mm, struct showing *showing)
     return apply(mm, showing->changes, n);
 }
 
+/* ---- fork ---- */
+
+static bool is_private_data(const struct vma *vma)
+{
+    return !(vma->flags & VMA_SHARED) && vma->prot & PROT_WRITE;
+}
+
+/* Small areas are shown on, read-only now, as their pages have another owner; large ones come back by faults. */
+void host_after_fork(struct mm *mm)
+{
+    struct showing showing = {.n = 0};
+    struct space *space = space_of(mm);
+    int error = 0;
+    uint32_t i;
+
+    for (i = 0; i < space->n; i++) {
+        struct vma *vma = space->areas[i];
+
+        if (!vma->shown || !is_private_data(vma))
+            continue;
+        if (!error && context_of(mm) && vma->end - vma->start <= KEEP_PAGES * PAGE_SIZE) {
+            error = host_show(&showing, vma, vma->start, vma->end);
+            continue;
+        }
+        host_hide(mm, vma->start, vma->end);
+        vma->shown = false;
+    }
+    if (!error)
+        error = host_show_done(mm, &showing);
+    if (error && context_of(mm))
+        hide_all(mm, context_of(mm));
+}
+
+/* The child begins with the text that its parent was seen to use. */
+static void show_first(struct mm *mm)
+{
+    struct showing showing = {.n = 0};
+    struct space *space = space_of(mm);
+    uint32_t i;
+
+    space->forked = false;
+    for (i = 0; i < space->n; i++) {
+        struct vma *vma = space->areas[i];
+
+        if (vma->used && !vma->shown && !is_private_data(vma) &&
+            vma->end - vma->start <= FIRST_BYTES && host_show(&showing, vma, vma->start, vma->end))
+            return;
+    }
+    host_show_done(mm, &showing); /* what could not be shown now faults later */
+}
+
 /* ---- what others ask for ---- */
 
 void mm_forget(struct object *object, uint64_t offset, uint64_t size)
@@ -319,4 +338,6 @@ void mm_boundary(struct mm *mm)
             hide_all(mm, context);
         quarantine_done(space);
     }
+    if (space->forked && context)
+        show_first(mm);
 }

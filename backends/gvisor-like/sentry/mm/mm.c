@@ -105,6 +105,7 @@ static int copy_areas(struct mm *to, struct mm *from)
                 area_discard(copy);
             return -ENOMEM;
         }
+        copy->used = vma->shown;
         copy->shown = false;
         copy->flags &= ~VMA_LOCKED;
     }
@@ -141,9 +142,10 @@ int mm_fork(struct mm *from, struct mm **ret_mm)
     error = pagemap_copy(&space->pages, &space_of(from)->pages);
     if (!error)
         error = copy_areas(to, from);
+    space->forked = true;
     to->pages_private = space->pages.count;
     /* Now its pages have several references: none may be written any more, also when this has failed half way. */
-    host_hide_writable(from);
+    host_after_fork(from);
     if (error) {
         mm_put(to);
         return error;

@@ -35,6 +35,7 @@ struct vma {
     uint8_t chunk; /* log2 of the pages that the next fault makes */
     uint8_t ahead; /* log2 of the pages that the next copy makes, when it follows the last: */
     uint64_t copied;
+    bool used;  /* shown in the parent when it was forked */
     bool shown; /* the host may show something of it */
 };
 
@@ -50,6 +51,7 @@ struct space { /* mm->areas */
     struct range owed[OWED_MAX];
     struct range ready; /* pages made by copy_out that the guest is about to touch */
     bool waits;         /* in the list of those that quarantine waits for */
+    bool forked;        /* has not run yet */
     bool barrier;       /* asked for MEMBARRIER_CMD_PRIVATE_EXPEDITED */
     TAILQ_ENTRY(space) link;
 };
@@ -112,8 +114,8 @@ struct vma *area_copy(const struct vma *from,
 void host_hide(struct mm *mm, uint64_t start, uint64_t end);
 /* The same for every area of the range that may be shown; false: none was. */
 bool host_hide_shown(struct mm *mm, uint64_t start, uint64_t end);
-/* Hides private pages that were written in it (fork). */
-void host_hide_writable(struct mm *mm);
+/* Its private pages have a second owner: none is shown writable any more. */
+void host_after_fork(struct mm *mm);
 /* Shows what is there of [start, end) of one area: gathered, and done together by host_show_done(). */
 #define SHOWING_MAX 64u
 struct showing {
