@@ -578,6 +578,15 @@ static void busy_programs(void)
     path.dentry->inode->n_exec--;
     IS(call(SYS_open, "p", O_RDWR), fd);
     path_put(&path);
+    IS(call(SYS_mknod, "/disk", S_IFBLK | 0600, 0x800), -EPERM); /* no such device here */
+    IS(call(SYS_mknod, "/null", S_IFCHR | 0600, 0x103), 0);
+    become(1000);
+    IS(call(SYS_mknod, "/dev/shm/null", S_IFCHR | 0600, 0x103), -ENOENT);
+    become(0);
+    IS(call(SYS_mkdir, "/open", 0777), 0);
+    IS(call(SYS_chmod, "/open", 0777), 0);
+    become(1000);
+    IS(call(SYS_mknod, "/open/null", S_IFCHR | 0600, 0x103), -EPERM);
 }
 
 static void some_life(void)

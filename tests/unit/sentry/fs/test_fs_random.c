@@ -692,7 +692,7 @@ static void many(scenario with)
         one_seed(with, strtoull(given, NULL, 10));
         return;
     }
-    for (n = 1; n <= (runs ? strtoull(runs, NULL, 10) : 60); n++)
+    for (n = 1; n <= (runs ? strtoull(runs, NULL, 10) : 30); n++)
         one_seed(with, n);
 }
 
