@@ -340,12 +340,14 @@ int world_run(program first, program handler)
 {
     int status;
 
+    alarm(30); /* a cell that does not end is a failure */
     first_program = first;
     handler_program = handler;
     kernel_lock();
     assert_int_equal(task_start(first_task()), 0);
     kernel_unlock();
     status = tasks_wait_end();
+    alarm(0);
     kernel_lock();
     process_reap(init_process());
     assert_int_equal(arena_count(ARENA_PROCESS), 0);
