@@ -23,6 +23,7 @@ static uint32_t n_timers, n_room;
 static int host_epoll = -1, host_kick = -1;
 static struct {
     int host_fd;
+    uint32_t events; /* that are still watched for */
     struct waitq *queue;
 } watches[WATCHES_MAX];
 static unsigned n_watches;
@@ -139,6 +140,7 @@ int host_watch(int host_fd, uint32_t events, struct waitq *queue)
     if (epoll_ctl(host_epoll, i < n_watches ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, host_fd, &event) < 0)
         return -errno;
     watches[i].host_fd = host_fd;
+    watches[i].events = events;
     watches[i].queue = queue;
     if (i == n_watches)
         n_watches++;
@@ -158,12 +160,24 @@ void host_unwatch(int host_fd)
     epoll_ctl(host_epoll, EPOLL_CTL_DEL, host_fd, NULL);
 }
 
+/* What was not seen is still waited for, perhaps by others than those who are woken now. */
+static void rearm(unsigned i, uint32_t seen)
+{
+    struct epoll_event event = {.data.fd = watches[i].host_fd};
+
+    watches[i].events &= ~seen;
+    event.events = watches[i].events | EPOLLONESHOT;
+    if (watches[i].events && !(seen & (EPOLLERR | EPOLLHUP)))
+        epoll_ctl(host_epoll, EPOLL_CTL_MOD, watches[i].host_fd, &event);
+}
+
 static void tell(int host_fd, uint32_t events)
 {
     unsigned i;
 
     for (i = 0; i < n_watches; i++)
         if (watches[i].host_fd == host_fd) {
+            rearm(i, events);
             waitq_wake(watches[i].queue, events);
             return;
         }

@@ -240,6 +240,33 @@ static void streams(void **state)
     file_put(file);
 }
 
+/* What one waiter waits for is still told after something else was told that it does not wait for. */
+static void watches_on(void **state)
+{
+    static char much[1 << 20];
+    int pair[2];
+    struct file *file;
+    struct uio uio;
+    struct iovec part;
+    struct waiter waiter = {.events = POLLIN};
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    file = file_host(pair[0]);
+    file->flags |= O_NONBLOCK;
+    uio_one(&uio, &part, NULL, (uintptr_t)much, sizeof(much));
+    assert_true(file_write(file, &uio, NULL) > 0);
+    assert_int_equal(file_poll(file, &waiter) & (POLLIN | POLLOUT), 0);
+    while (recv(pair[1], much, sizeof(much), MSG_DONTWAIT) > 0)
+        ;
+    task_sleep(clock_monotonic() + 100000000); /* POLLOUT is told meanwhile */
+    assert_int_equal(write(pair[1], "x", 1), 1);
+    assert_int_equal(task_sleep(clock_monotonic() + 10000000000ull), 0);
+    waiter_remove(&waiter);
+    file_put(file);
+    close(pair[1]);
+}
+
 static int set_up(void **state)
 {
     struct task *task;
@@ -260,7 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_whole),          cmocka_unit_test(tells_of_itself),
         cmocka_unit_test(shows_descriptors), cmocka_unit_test(takes_a_name),
-        cmocka_unit_test(streams),
+        cmocka_unit_test(streams),           cmocka_unit_test(watches_on),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL);
