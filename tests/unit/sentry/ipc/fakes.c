@@ -99,7 +99,7 @@ int fd_install(struct file *file, uint32_t flags, int lowest)
 
     while (fd < FDS && table[fd].file)
         fd++;
-    if (fd == FDS)
+    if (fd >= FDS)
         return -EMFILE;
     table[fd].file = file;
     table[fd].cloexec = flags & O_CLOEXEC;
@@ -130,6 +130,15 @@ int fd_close(int fd)
     return 0;
 }
 
+static int dup_file(struct file *file, int lowest)
+{
+    int fd = fd_install(file, 0, lowest);
+
+    if (fd >= 0)
+        file_get(file);
+    return fd;
+}
+
 static int64_t file_fcntl(struct file *file, int fd, int command, uint64_t argument)
 {
     switch (command) {
@@ -142,8 +151,7 @@ static int64_t file_fcntl(struct file *file, int fd, int command, uint64_t argum
                       (argument & (O_NONBLOCK | O_DIRECT));
         return 0;
     case F_DUPFD:
-        file_get(file);
-        return fd_install(file, 0, (int)argument);
+        return dup_file(file, (int)argument);
     default:
         return pipe_fcntl(file, command, argument);
     }
@@ -197,8 +205,7 @@ static int64_t with_file(struct file *file, long number, const uint64_t a[6])
         return file_ops[file->kind]->ioctl ? file_ops[file->kind]->ioctl(file, (uint32_t)a[1], a[2])
                                            : -ENOTTY;
     case SYS_dup:
-        file_get(file);
-        return fd_install(file, 0, 0);
+        return dup_file(file, 0);
     default:
         return -ENOSYS;
     }
@@ -421,19 +428,19 @@ void fake_begin(void)
     init->leader = current;
 }
 
-void fake_end(void)
+unsigned fake_close_all(void)
 {
     static const enum arena_kind kinds[] = {ARENA_FILE,  ARENA_INODE, ARENA_PIPE,   ARENA_SOCKET,
                                             ARENA_EPOLL, ARENA_TTY,   ARENA_OBJECT, ARENA_INOTIFY};
     unsigned i, left = 0;
     int fd;
 
-    kernel_lock();
     tty_forget(init);
     sysv_process_exit(init);
     for (fd = 0; fd < FDS; fd++)
         if (table[fd].file)
             fd_close(fd);
+    fake_forget_names();
     for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (arena_count(kinds[i])) {
             fprintf(stderr, "%llu objects of kind %u are left\n",
@@ -443,6 +450,15 @@ void fake_end(void)
     if (ipc()->pipe_slots || ipc()->socket_bytes || ipc()->sockets || ipc()->in_flight ||
         ipc()->epoll_items || ipc()->inotify_watches || ipc()->inotify_events || ipc()->anon_files)
         left++;
+    return left;
+}
+
+void fake_end(void)
+{
+    unsigned left;
+
+    kernel_lock();
+    left = fake_close_all();
     kernel_unlock();
     fake_task_end();
     if (left)

@@ -7,8 +7,10 @@
 
 #include "fs.h"
 
-void fake_begin(void); /* arena, the first task */
-void fake_end(void);   /* closes all; says on stderr what is left, and exits with 5 then */
+void fake_begin(void);         /* arena, the first task */
+void fake_end(void);           /* closes all; says on stderr what is left, and exits with 5 then */
+unsigned fake_close_all(void); /* with the lock: how much is left */
+void fake_forget_names(void);
 void fake_task_begin(void), fake_task_end(void);
 int64_t fake_call(long number, const uint64_t a[6]); /* read, write, close, dup, fcntl, ioctl, … */
 int64_t fake_unlink(const char *name);

@@ -32,8 +32,10 @@ int vfs_mknod(int dirfd, const char *name, uint32_t mode, uint64_t rdev, struct 
     (void)rdev;
     if (find(name) >= 0)
         return -EEXIST;
-    while (names[i])
+    while (i < 64 && names[i])
         i++;
+    if (i == 64)
+        return -ENOSPC;
     names[i] = calloc(1, sizeof(*names[i]));
     names[i]->name = strdup(name);
     names[i]->refs = 1;
@@ -83,6 +85,15 @@ int64_t fake_unlink(const char *name)
     names[i] = NULL;
     path_put(&path);
     return 0;
+}
+
+void fake_forget_names(void)
+{
+    int i;
+
+    for (i = 0; i < 64; i++)
+        if (names[i])
+            fake_unlink(names[i]->name);
 }
 
 int inode_permission(struct inode *inode, int may)

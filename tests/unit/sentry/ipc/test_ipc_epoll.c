@@ -359,7 +359,7 @@ static void timers(void)
     note("left %d", old.it_value.tv_sec >= 998 && old.it_value.tv_sec < 1001);
 }
 
-static void signals(void)
+static void signal_files(void)
 {
     uint64_t mask = 1ull << (SIGUSR1 - 1) | 1ull << (SIGKILL - 1);
     struct signalfd_siginfo info[2] = {0};
@@ -468,7 +468,7 @@ BOTH(waiting)
 BOTH(counters)
 BOTH(edge_of_counter)
 BOTH(timers)
-BOTH(signals)
+BOTH(signal_files)
 BOTH(pidfds)
 BOTH(random_epoll)
 
@@ -480,7 +480,7 @@ int main(void)
         cmocka_unit_test(test_nested),   cmocka_unit_test(test_closing),
         cmocka_unit_test(test_order),    cmocka_unit_test(test_waiting),
         cmocka_unit_test(test_counters), cmocka_unit_test(test_edge_of_counter),
-        cmocka_unit_test(test_timers),   cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_timers),   cmocka_unit_test(test_signal_files),
         cmocka_unit_test(test_pidfds),   cmocka_unit_test(test_random_epoll),
     };
 
