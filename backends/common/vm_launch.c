@@ -19,6 +19,7 @@
 #define RAM_DEFAULT (512 << 20)
 #define DISK_DEFAULT (1ll << 30)
 #define MIB (1ull << 20)
+#define APPEND_MAX 320 /* of the option; with our own words it is still below what a kernel reads */
 
 /* ---- the spec ---- */
 
@@ -172,6 +173,16 @@ static int processor(struct vm *f, const struct cella_spec *spec, struct cella_e
         return cella_error_set(err, -EINVAL, STEP_SPEC, "option \"cpu\": \"%s\" is no model", cpu);
     strcpy(f->cpu, cpu);
     return 0;
+}
+
+static int append_check(const struct cella_spec *spec, struct cella_error *err)
+{
+    size_t n = strlen(option_str(spec->options, "append", ""));
+
+    return n <= APPEND_MAX
+               ? 0
+               : cella_error_set(err, -E2BIG, STEP_SPEC, "option \"append\": %zu bytes, at most %d",
+                                 n, APPEND_MAX);
 }
 
 /* ---- what the machine is made of ---- */
@@ -336,8 +347,8 @@ int launch_start(struct vm *f, const struct cella_spec *spec, int incoming, stru
         return cella_error_set(err, -errno, STEP_SPEC, "image %s: %s", spec->root, strerror(errno));
     tuning(f, incoming, tuned, sizeof(tuned));
     snprintf(name, sizeof(name), "cella-%s", f->id);
-    snprintf(append, sizeof(append), "console=ttyS0 quiet loglevel=4 panic=-1 cella=1%s%s%.200s",
-             tuned, *option_str(spec->options, "append", "") ? " " : "",
+    snprintf(append, sizeof(append), "console=ttyS0 quiet loglevel=4 panic=-1 cella=1%s%s%s", tuned,
+             *option_str(spec->options, "append", "") ? " " : "",
              option_str(spec->options, "append", ""));
     *m = (struct guest){.program = f->program,
                         .shim = shim,
@@ -472,6 +483,8 @@ int launch_new(const struct vm_kind *kind, const struct cella_host *host,
         r = sizes(f, spec, err);
     if (r == 0)
         r = processor(f, spec, err);
+    if (r == 0)
+        r = append_check(spec, err);
     if (r == 0)
         r = group(f, spec, err);
     if (r < 0) {

@@ -283,6 +283,7 @@ static void refused(struct machine *m, int code, const char *words)
 
 static void test_refusals(void **state)
 {
+    static char long_text[322];
     struct machine m;
 
     (void)state;
@@ -320,6 +321,9 @@ static void test_refusals(void **state)
     refused(&m, -EPIPE, "no-such-model");
     m.values[0] = (struct cella_option_value){"qemu", "/bin/false", 0};
     refused(&m, -EPIPE, "QEMU");
+    memset(long_text, 'x', sizeof(long_text) - 1); /* it would be cut */
+    m.values[0] = (struct cella_option_value){"append", long_text, 0};
+    refused(&m, -E2BIG, "321 bytes, at most 320");
     machine_fini(&m);
 }
 
