@@ -119,6 +119,8 @@ static int stop(void *self, uint32_t how, uint64_t timeout_ns, struct cella_erro
     (void)err;
     if (c->sentry <= 0)
         return 0;
+    if (how != CELLA_STOP_BEGIN && poll(&p, 1, 0) == 0)
+        limits_stats(c, &last); /* it may be gone before it can be asked again */
     if (how == CELLA_STOP_GRACEFUL && c->started && !c->paused) {
         uint64_t end = now_ns() + timeout_ns, now;
         while ((now = now_ns()) < end) {
@@ -129,8 +131,6 @@ static int stop(void *self, uint32_t how, uint64_t timeout_ns, struct cella_erro
     }
     if (how == CELLA_STOP_BEGIN)
         return kill(c->sentry, SIGKILL) == 0 ? 0 : -errno;
-    if (poll(&p, 1, 0) == 0)
-        limits_stats(c, &last); /* the last word of the kernel, while it is there */
     launch_kill(c);
     return 0;
 }

@@ -70,6 +70,7 @@ void log_unwatch(struct cell *c);
 int limits_apply(struct cell *c, struct cella_error *err);
 int limits_resize(struct cell *c, const struct cella_limits *limits, struct cella_error *err);
 void limits_stats(struct cell *c, struct cella_stats *ret);
+void limits_last_words(struct cell *c);
 uint64_t limits_memory(const struct cella_limits *limits); /* the host's when there is none */
 
 /* methods.c */

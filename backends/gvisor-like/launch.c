@@ -284,6 +284,7 @@ void launch_kill(struct cell *c)
     end_one(&c->sentry, &c->sentry_pidfd, &status);
     end_one(&c->gofer, &c->gofer_pidfd, &gofer_status);
     log_read(c);
+    limits_last_words(c);
     if (WIFEXITED(status) && WEXITSTATUS(status))
         c->host->log(c->host->ctx, CELLA_LOG_ERROR, LOG_TOPIC,
                      "cell %s: cella-sentry ended by itself (status %d): %s", c->id,

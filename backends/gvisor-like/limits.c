@@ -6,6 +6,8 @@
  * bounds on memory and tasks are the backstop, for what the sentry itself needs and for a sentry that the guest has
  * taken over: above the cell's limit, so that a guest meets its own kernel's answer first. Threads: one.
  */
+#include <sys/socket.h>
+
 #include "gvisor_like.h"
 #include "limit.h"
 
@@ -90,6 +92,17 @@ int limits_resize(struct cell *c, const struct cella_limits *l, struct cella_err
     if (l->cpu_millis)
         c->limits.cpu_millis = l->cpu_millis;
     return 0;
+}
+
+/* What a sentry that ended by itself left behind. */
+void limits_last_words(struct cell *c)
+{
+    struct sentry_reply reply;
+
+    while (recv(c->control_fd, &reply, sizeof(reply), MSG_DONTWAIT | MSG_TRUNC) ==
+           (ssize_t)sizeof(reply))
+        if (reply.code == 0)
+            c->asked = reply.stats;
 }
 
 /* What the sentry says of its guest, and what the group says of both. */

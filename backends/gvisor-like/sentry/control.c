@@ -5,7 +5,7 @@
  * control - what the warden orders and asks. Until START the main thread serves, afterwards a thread of its own, which holds
  * the kernel lock for each answer. The warden is believed; that a datagram is whole is checked all the same.
  *
- * @seccomp sentry: recvfrom sendto(3=MSG_NOSIGNAL) exit_group
+ * @seccomp sentry: recvfrom sendto(3=MSG_NOSIGNAL) sendto(3=MSG_NOSIGNAL|MSG_DONTWAIT) exit_group
  */
 #include <errno.h>
 #include <pthread.h>
@@ -198,6 +198,16 @@ bool control_answer(const struct sentry_request *q, struct sentry_reply *ret)
         return true;
     }
     return false;
+}
+
+void control_last_words(void)
+{
+    static struct sentry_reply last;
+
+    kernel_lock();
+    stats(&last);
+    kernel_unlock();
+    (void)!send(SENTRY_FD_CONTROL, &last, sizeof(last), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static void serve_one(void)

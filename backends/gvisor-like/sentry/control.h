@@ -4,7 +4,7 @@
 /*
  * control - between the warden (the backend gvisor-like) and cella-sentry. One SOCK_SEQPACKET pair; requests and answers
  * are one datagram each, of fixed size, one at a time. The first is struct sentry_config, answered when the kernel is ready
- * and the agent loaded; then requests. Both sides are of one build. End of file ends the sentry.
+ * and the agent loaded; then requests. A sentry that ends by itself leaves one more answer to STATS. Both sides are of one build. End of file ends the sentry.
  *
  * The warden judges an answer as it would a guest's: the guest may have taken the sentry over.
  */
@@ -109,6 +109,8 @@ void control_ready(void);
 void control_wait_start(void);
 /* A thread that serves requests from now on, until the end. */
 int control_serve(void);
+/* At the end, when nothing runs any more: the figures as they are now, which the warden finds when it looks. */
+void control_last_words(void);
 /* One request, with the kernel lock held; for tests, too. false: it is none. */
 bool control_answer(const struct sentry_request *request, struct sentry_reply *ret_reply);
 

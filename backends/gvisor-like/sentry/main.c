@@ -157,5 +157,6 @@ int main(void)
     must("first process", task_start(task));
     kernel_unlock();
     tasks_wait_end();
+    control_last_words();
     _exit(SENTRY_EXIT_DONE);
 }
