@@ -115,6 +115,8 @@ void limits_stats(struct cell *c, struct cella_stats *ret)
 
     if (c->sentry > 0 && order(c, "figures", SENTRY_OP_STATS, 0, 0, &reply, errbuf_init(&eb)) == 0)
         *s = reply.stats;
+    else if (c->sentry > 0)
+        limits_last_words(c);
     cgroup_stats_read(&c->cgroup, &g);
     ret->cpu_user_ns = g.cpu_user_ns;
     ret->cpu_system_ns = g.cpu_system_ns;
