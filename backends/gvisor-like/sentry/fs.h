@@ -49,7 +49,7 @@ enum file_kind { /* index of file_ops[], fs/file.c: a room adds its kind and its
                  FILE_INOTIFY,
                  FILE_PIDFD,
                  FILE_SOCKET,
-                 FILE_SHM, /* a segment of System V: no descriptor has it, areas hold it */
+                 FILE_SHM,  /* a segment of System V: no descriptor has it, areas hold it */
                  FILE_PROC, /* content made at open: file->data is struct text */
                  FILE_HOST, /* a stream of the host: the agent's link */
                  FILE_KINDS
@@ -156,6 +156,9 @@ struct inode {
     uint32_t seals, reserved2; /* F_SEAL_*, of a memfd */
     uint64_t cookies;          /* a directory's: the last position that was given */
     TAILQ_ENTRY(inode) image;  /* memfs: those of one bucket by number */
+    struct inode
+        *origin; /* memfs: the directory of the image that its handle can be asked of again */
+    char *origin_name;
 };
 
 struct dentry {

@@ -267,6 +267,7 @@ uint64_t fs_shrink(uint64_t bytes)
         next = TAILQ_NEXT(dentry, unused);
         if (!forgettable(dentry)) {
             unused_remove(dentry); /* it is not looked at again until somebody uses it */
+            given += memfs_thin(dentry);
             continue;
         }
         given += sizeof(*dentry) + dentry->length;

@@ -80,7 +80,7 @@ static void memfs_release(struct inode *inode)
     if (inode->gofer)
         gofer_close(inode->gofer);
     if (S_ISLNK(inode->mode)) {
-        if (!inode->gofer)
+        if (!memfs_of_image(inode))
             memfs_give_bytes(memfs, inode->size);
         arena_free(inode->data);
     } else if (S_ISFIFO(inode->mode) && inode->data)
@@ -88,6 +88,8 @@ static void memfs_release(struct inode *inode)
     else if (S_ISSOCK(inode->mode) && inode->data && socket_inode_release)
         socket_inode_release(inode);
     inode_free_xattrs(inode);
+    arena_free(inode->origin_name);
+    inode_put(inode->origin);
     memfs_put(memfs);
 }
 
@@ -418,7 +420,7 @@ static int memfs_getattr(struct inode *inode, struct stat *ret)
         return 0;
     if (inode->object && inode->object->host_fd >= 0)
         image = inode->object->backed;
-    else if (!inode->object && inode->gofer)
+    else if (!inode->object && memfs_of_image(inode))
         image = inode->size;
     image = (image + PAGE_SIZE - 1) >> PAGE_SHIFT;
     ret->st_blocks = (blkcnt_t)((written > image ? written : image) * (PAGE_SIZE / 512));

@@ -220,6 +220,75 @@ int memfs_iterate(struct file *file, struct dir_context *context)
     return 0;
 }
 
+/* ---- handles ---- */
+
+bool memfs_of_image(const struct inode *inode)
+{
+    return inode->gofer || inode->origin;
+}
+
+static void forget_origin(struct inode *inode)
+{
+    struct inode *origin = inode->origin;
+
+    arena_free(inode->origin_name);
+    inode->origin_name = NULL;
+    inode->origin = NULL;
+    inode_put(origin);
+}
+
+int memfs_handle(struct inode *inode)
+{
+    struct gofer_attr attr;
+    uint32_t handle;
+    int error;
+
+    if (inode->gofer)
+        return 0;
+    do
+        error = gofer_walk(inode->origin->gofer, inode->origin_name, strlen(inode->origin_name),
+                           &handle, &attr);
+    while (out_of_descriptors(error));
+    if (error)
+        return error;
+    inode->gofer = handle;
+    forget_origin(inode);
+    return 0;
+}
+
+/* Its content is what the image has: no page of it was written, and nobody has it open or mapped. */
+static bool content_untouched(const struct inode *inode)
+{
+    const struct object *object = inode->object;
+
+    return object && object->refs == 1 && object->host_fd >= 0 && !object->resident &&
+           object->backed == object->size && inode->refs == 1;
+}
+
+uint64_t memfs_thin(struct dentry *dentry)
+{
+    struct inode *inode = dentry->inode;
+    uint64_t given = 0;
+
+    if (!inode || inode->kind != INODE_MEMFS || !(S_ISREG(inode->mode) || S_ISLNK(inode->mode)) ||
+        !inode->gofer || !dentry->in_image || dentry->pinned)
+        return 0;
+    inode->origin_name = arena_strdup(dentry->name, dentry->length);
+    if (!inode->origin_name)
+        return 0;
+    inode->origin = dentry->parent->inode;
+    inode_get(inode->origin);
+    gofer_close(inode->gofer);
+    inode->gofer = 0;
+    if (content_untouched(inode)) {
+        inode->size = inode->object->size;
+        object_put(inode->object);
+        inode->object = NULL;
+    }
+    given = sizeof(*inode);
+    return given;
+}
+
 /* ---- contents ---- */
 
 int64_t memfs_readlink(struct inode *inode, char *buffer, size_t size)
@@ -228,6 +297,9 @@ int64_t memfs_readlink(struct inode *inode, char *buffer, size_t size)
     int64_t length;
 
     if (!inode->data) {
+        length = memfs_handle(inode);
+        if (length)
+            return length;
         length = gofer_readlink(inode->gofer, text, sizeof(text));
         if (length < 0)
             return length;
@@ -249,7 +321,10 @@ int memfs_object(struct inode *inode)
 
     if (inode->object)
         return 0;
-    if (inode->gofer && inode->size) {
+    if (memfs_of_image(inode) && inode->size) {
+        error = memfs_handle(inode);
+        if (error)
+            return error;
         do
             error = gofer_open(inode->gofer, &host_fd);
         while (out_of_descriptors(error));

@@ -172,6 +172,10 @@ void memfs_put(struct memfs *memfs);
 struct inode *memfs_inode(struct memfs *memfs, uint32_t mode);
 int memfs_from_image(struct memfs *memfs, uint32_t handle, const struct gofer_attr *attr,
                      struct inode **ret_inode);
+bool memfs_of_image(const struct inode *inode); /* it began as something of the image */
+int memfs_handle(struct inode *inode);          /* inode->gofer is there */
+/* Of a changed file that nobody uses: gives back what the gofer can give again; bytes. */
+uint64_t memfs_thin(struct dentry *dentry);
 int memfs_complete(struct dentry *directory); /* every name of it is in memory */
 int memfs_object(struct inode *inode);        /* its content is there: inode->object */
 int memfs_truncate(struct inode *inode, uint64_t size);

@@ -150,8 +150,11 @@ static int complete(struct inode *inode)
 
     if (inode->kind != INODE_MEMFS)
         return -EOPNOTSUPP;
-    if (inode->flags & INODE_XATTRS || !inode->gofer)
+    if (inode->flags & INODE_XATTRS || !memfs_of_image(inode))
         return 0;
+    error = memfs_handle(inode);
+    if (error)
+        return error;
     memory = malloc(XATTR_LIST_MAX + 1 + XATTR_SIZE_MAX);
     if (!memory)
         return -ENOMEM;

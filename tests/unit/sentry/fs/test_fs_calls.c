@@ -131,12 +131,58 @@ static void memory_comes_back(void)
     IS(call(SYS_stat, "/big/file00101", &st), 0);
 }
 
+/* A changed file stays, but not the descriptors that it was asked with. */
+static void changed_files_are_thin(void)
+{
+    static char name[64], text[16];
+    int64_t fd;
+    int i;
+
+    for (i = 0; i < MANY; i++) {
+        snprintf(name, sizeof(name), "/big/file%05d", i);
+        IS(call(SYS_chmod, name, 0611), 0);
+    }
+    fd = call(SYS_open, "/big/file00000", O_RDONLY);
+    fs_shrink(UINT64_MAX);
+    IS(fake_gofer_open_handles < 10, 1);
+    for (i = 0; i < MANY; i++) {
+        snprintf(name, sizeof(name), "/big/file%05d", i);
+        IS(call(SYS_stat, name, &st), 0);
+        IS(st.st_mode & 07777, 0611);
+    }
+    IS(call(SYS_getxattr, "/big/file00005", "user.k", text, 16), -ENODATA);
+    IS(call(SYS_unlink, "/big/file00006"), 0);
+    IS(call(SYS_close, fd), 0);
+}
+
+/* Content, too: it comes again from the image. */
+static void thin_content(void)
+{
+    char text[16] = "";
+    int64_t fd = call(SYS_open, "/a", O_RDONLY);
+
+    IS(call(SYS_fchmod, fd, 0600), 0);
+    IS(call(SYS_close, fd), 0);
+    fs_shrink(UINT64_MAX);
+    IS(fake_gofer_open_handles, 1);
+    fd = call(SYS_open, "/a", O_RDWR);
+    IS(call(SYS_read, fd, text, 16), 5);
+    IS(strcmp(text, "image"), 0);
+    IS(call(SYS_pwrite64, fd, "W", 1, 0), 1);
+    IS(call(SYS_close, fd), 0);
+    fs_shrink(UINT64_MAX);
+    fd = call(SYS_open, "/b", O_RDONLY);
+    IS(call(SYS_read, fd, text, 16), 5);
+    IS(strcmp(text, "Wmage"), 0);
+}
+
 static void big_directories(void **unused)
 {
     (void)unused;
     ours_alone(populate_many, read_and_remove);
     ours_alone(populate_many, seek_in_directory);
     ours_alone(populate_many, memory_comes_back);
+    ours_alone(populate_many, changed_files_are_thin);
 }
 
 /* ---- names of one file in the image ---- */
@@ -181,6 +227,7 @@ static void one_file_with_names(void **unused)
 {
     (void)unused;
     ours_alone(populate_links, links_of_the_image);
+    ours_alone(populate_links, thin_content);
 }
 
 /* ---- the limit of the disk, a root that is only read ---- */
