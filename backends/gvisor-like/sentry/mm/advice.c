@@ -175,8 +175,6 @@ SYSCALL(madvise)
     struct range range;
     int what = (int)a[2], error;
 
-    if (what == MADV_HWPOISON || what == MADV_HWPOISON + 1)
-        return -EPERM;
     error = advice_known(what) ? range_of(a[0], a[1], &range) : -EINVAL;
     if (error || range.start == range.end)
         return error;

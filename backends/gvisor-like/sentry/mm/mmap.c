@@ -45,7 +45,9 @@ static int judge_flags(const struct request *request)
     case MAP_SHARED:
     case MAP_PRIVATE:
         break;
-    case MAP_SHARED_VALIDATE:
+    case MAP_SHARED_VALIDATE: /* of files only */
+        if (request->flags & MAP_ANONYMOUS)
+            return -EINVAL;
         if (request->flags & ~(uint64_t)(VALIDATED | MAP_SHARED_VALIDATE))
             return -EOPNOTSUPP;
         break;
