@@ -11,10 +11,12 @@
  * __spares makes one spare of a cell, and begins anew for the next.
  */
 #include <fcntl.h>
+#include <time.h>
 
 #include "copies.h"
 
 #define LINE_MAX_BYTES (1u << 20)
+#define GONE_NS 10000000000ull
 
 /* From stdin, without its end. -ENODATA: there is none. */
 static int line_read(struct buf *ret)
@@ -80,20 +82,41 @@ static int become(const struct options *o, const struct config *c, struct client
     return r;
 }
 
+/* What was prepared is on its way out, and has the child's name until it is gone. */
+static int instead(const struct options *o, struct config *c, const struct snapshot *s,
+                   json_t **ret_created)
+{
+    const struct timespec moment = {0, 100000000};
+    uint64_t end = now_ns() + GONE_NS;
+    int status, r;
+
+    for (;;) {
+        errbuf_init(&cli_errbuf);
+        r = copies_restore(o, c, s, ret_created, &status);
+        if (r != -EEXIST || now_ns() > end)
+            return r;
+        nanosleep(&moment, NULL);
+    }
+}
+
+/* Takes the client. */
 static int child(const struct options *o, struct config *c, struct client *cl, const char *id)
 {
     struct snapshot s = SNAPSHOT_INIT;
     json_t *created = NULL;
-    int status, r = snapshot_find(c->state_dir, id, &s, cli_err);
+    int status, prepared = cl != NULL, refused = 0;
+    int r = snapshot_find(c->state_dir, id, &s, cli_err);
 
     if (r == 0)
         r = manifest_check(s.manifest, cli_err);
-    if (r == 0 && cl && !final(r = become(o, c, cl, &s, &created))) {
-        errbuf_init(&cli_errbuf);
-        cl = NULL;
-        r = 0;
+    if (r == 0 && prepared) {
+        r = become(o, c, cl, &s, &created);
+        refused = !final(r);
     }
-    if (r == 0 && !cl)
+    client_free(cl);
+    if (refused)
+        r = instead(o, c, &s, &created);
+    else if (r == 0 && !prepared)
         r = copies_restore(o, c, &s, &created, &status);
     if (r == 0)
         r = printf("%s\n", json_str(created, "name")) < 0;
@@ -120,11 +143,12 @@ int verb_fork_child(const struct options *o, int argc, char **argv)
     json_decref(how);
     r = line_read(&second);
     buf_add(&second, "", 1);
-    if (r == 0 && !second.oom)
+    if (r == 0 && !second.oom) {
         r = child(o, c, cl, second.ptr);
-    else
+    } else {
         r = CLI_FAILED; /* the fork was given up, and says why itself */
-    client_free(cl);
+        client_free(cl);
+    }
     config_free(c);
     return r;
 }

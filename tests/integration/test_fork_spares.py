@@ -180,6 +180,29 @@ def test_a_spare_that_died_is_done_without(cella, children, what):
         assert what != "warden" or not chain(cella, spare).exists()  # it was nobody
 
 
+def told(cella, spare, kind):
+    return chain(cella, spare).exists() and f'"{kind}"' in chain(cella, spare).read_text()
+
+
+def test_a_named_child_whose_machine_dies_at_its_start_is_made_anew(cella):
+    with cella.cell() as parent:
+        for attempt in range(5):  # the machine may be faster
+            spare, = keep(cella, parent, 1)
+            victim, name = engine(cella, spare), f"{parent}-kid-{attempt}"
+            fork = cella.spawn("fork", parent, "-n", "1", "--name", name, "--spares", "0")
+            wait_until(lambda: told(cella, spare, "cell.create"), 30, "the spare to be a child")
+            os.kill(victim, signal.SIGKILL)
+            out, err = fork.communicate(timeout=120)
+            assert fork.returncode == 0, err
+            child, = out.decode().split()
+            late = cella.inspect(child)["id"] == spare
+            assert late or says(cella, child) and cella.ps() == {parent, child}  # nothing of the first
+            cella("rm", "--force", child).ok()
+            if not late:
+                return
+        assert False, "it was never killed in time"
+
+
 @pytest.mark.kvm
 def test_a_policy_of_now_not_of_when_it_was_prepared(cella, internet, children, tmp_path):
     policy, closed = tmp_path / "open.json", tmp_path / "closed.json"
