@@ -88,8 +88,11 @@ int open_inode(const struct path *path, struct inode *inode, uint32_t flags, str
         return -ENFILE;
     if (!(flags & O_PATH)) {
         error = count_writer(file);
+        file->flags |=
+            flags & O_NOCTTY; /* a terminal is opened otherwise with it; F_GETFL has it not */
         if (!error && inode_ops[inode->kind]->open)
             error = inode_ops[inode->kind]->open(inode, file);
+        file->flags &= ~(uint32_t)O_NOCTTY;
     }
     if (error) {
         file->kind = FILE_PATH; /* nothing of its kind is to be let go */

@@ -468,7 +468,7 @@ void start_go(struct start *start, bool go)
 
 int task_start(struct task *task)
 {
-    struct start *start;
+    struct start *start = NULL;
     int result;
 
     task->mm->tasks++;
