@@ -115,20 +115,6 @@ static void finds_its_machine(void **state)
     ends(&v, &p, 0, "guest: switched itself off");
 }
 
-/* A kernel that is not to look at ACPI: its processors and interrupts are those of the MP table. */
-static void mp_table_alone(void **state)
-{
-    struct vmm_parts p;
-
-    (void)state;
-    boots(&v, &p, open_kernel(cloud), QUIET "acpi=off probe=count", 2);
-    assert_non_null(vmm_says(&v, "probe: cpus 2", NULL, BOOT_MS));
-    assert_non_null(vmm_says(&v, "probe: acpi virtio=0 generation=0", NULL, BOOT_MS));
-    assert_non_null(vmm_says(&v, "probe: tick 3 ", NULL, BOOT_MS));
-    vmm_kill(&v);
-    vmm_parts_fini(&p);
-}
-
 static void cloud_kernel_and_reset(void **state)
 {
     struct vmm_parts p;
@@ -380,7 +366,6 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_its_machine),
-        cmocka_unit_test(mp_table_alone),
         cmocka_unit_test(cloud_kernel_and_reset),
         cmocka_unit_test(memory_above_the_hole),
         cmocka_unit_test(elf_pvh),
