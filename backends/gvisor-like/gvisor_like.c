@@ -119,7 +119,7 @@ static int stop(void *self, uint32_t how, uint64_t timeout_ns, struct cella_erro
     (void)err;
     if (c->sentry <= 0)
         return 0;
-    if (how != CELLA_STOP_BEGIN && poll(&p, 1, 0) == 0)
+    if (poll(&p, 1, 0) == 0)
         limits_stats(c, &last); /* it may be gone before it can be asked again */
     if (how == CELLA_STOP_GRACEFUL && c->started && !c->paused) {
         uint64_t end = now_ns() + timeout_ns, now;

@@ -384,6 +384,8 @@ def test_output_is_the_commands_alone(cella):
 @pytest.mark.quick
 def test_gate_that_does_not_start_refuses_the_cell(cella, tmp_path):
     """The enforcer works while the backend creates: what it fails at late must still stop the start."""
+    if cella.backend == "gvisor-like":
+        pytest.skip("a cell of gvisor-like has no network device, so no gate")
     here = tmp_path / "build"
     here.mkdir(mode=0o755)
     for path in cella.build.glob("cella*"):

@@ -17,17 +17,12 @@
 
 #include "control.h"
 
-static uint64_t oom_kills, disk_refused, tasks_peak;
+static uint64_t oom_kills, tasks_peak;
 static bool started;
 
 void control_oom_kill(void)
 {
     oom_kills++;
-}
-
-void control_disk_full(void)
-{
-    disk_refused++;
 }
 
 /* Its size; ends the sentry when there will be none any more: the warden is gone. */
@@ -101,7 +96,7 @@ static void stats(struct sentry_reply *ret)
                                        .tasks = task_count(),
                                        .tasks_refused = task_refused(),
                                        .oom_kills = oom_kills,
-                                       .disk_refused = disk_refused};
+                                       .disk_refused = fs_disk_refused()};
     if (ret->stats.tasks > tasks_peak)
         tasks_peak = ret->stats.tasks;
     ret->stats.tasks_peak = tasks_peak;

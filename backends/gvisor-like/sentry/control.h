@@ -114,9 +114,8 @@ void control_last_words(void);
 /* One request, with the kernel lock held; for tests, too. false: it is none. */
 bool control_answer(const struct sentry_request *request, struct sentry_reply *ret_reply);
 
-/* Counted for STATS by those who see it happen. */
-void control_oom_kill(void);  /* a task was killed because the guest's memory is used up */
-void control_disk_full(void); /* -ENOSPC because of the cell's disk limit */
+/* Counted for STATS: a task was killed because the guest's memory is used up. */
+void control_oom_kill(void);
 
 #endif
 #endif

@@ -317,6 +317,7 @@ int fs_setup(uint32_t gofer_root, const struct gofer_attr *attr, bool readonly_r
 /* The agent: a regular file, mode 0755, without a name; its content is a descriptor's, which it owns. */
 int fs_program(int host_fd, uint64_t size, struct file **ret_file);
 uint64_t fs_disk_used(void);         /* bytes of what the guest wrote to the root */
+uint64_t fs_disk_refused(void);      /* times that its limit was met */
 struct file *file_host(int host_fd); /* FILE_HOST; owns it */
 
 /* ---- made for other rooms ---- */

@@ -50,6 +50,7 @@ void *page_bytes(
 
 struct object_account {   /* what written pages count against: a tmpfs, the cell's disk */
     uint64_t limit, used; /* bytes; limit 0: none */
+    uint64_t refused;     /* pages that found no room */
 };
 
 struct object {

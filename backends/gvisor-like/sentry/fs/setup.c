@@ -262,3 +262,8 @@ uint64_t fs_disk_used(void)
 {
     return fs_state->root->account.used;
 }
+
+uint64_t fs_disk_refused(void)
+{
+    return fs_state->root->account.refused;
+}

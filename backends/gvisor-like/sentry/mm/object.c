@@ -54,8 +54,10 @@ static int charge(struct object *object)
 
     if (!account)
         return 0;
-    if (account->limit && account->used + PAGE_SIZE > account->limit)
+    if (account->limit && account->used + PAGE_SIZE > account->limit) {
+        account->refused++;
         return -ENOSPC;
+    }
     account->used += PAGE_SIZE;
     object->charged += PAGE_SIZE;
     return 0;
