@@ -21,7 +21,7 @@
 static int64_t copy_chunk(struct file *in, int64_t *in_at, struct file *out, int64_t *out_at,
                           char *buffer, size_t size)
 {
-    int64_t at = in_at ? *in_at : in->position, got, put;
+    int64_t at = *in_at, got, put;
     struct iovec part;
     struct uio uio;
 
@@ -31,12 +31,8 @@ static int64_t copy_chunk(struct file *in, int64_t *in_at, struct file *out, int
         return got;
     uio_one(&uio, &part, NULL, (uintptr_t)buffer, (size_t)got);
     put = file_write(out, &uio, out_at);
-    if (put > 0) {
-        if (in_at)
-            *in_at += put;
-        else
-            in->position += put;
-    }
+    if (put > 0)
+        *in_at += put;
     return put;
 }
 
@@ -94,7 +90,11 @@ static int64_t send_file(struct file *out, struct file *in, uint64_t guest_offse
         return -EINVAL;
     if (size > COPY_MAX)
         size = COPY_MAX;
-    result = copy_bytes(in, guest_offset ? &offset : NULL, out, NULL, size);
+    if (!guest_offset)
+        offset = in->position;
+    result = copy_bytes(in, &offset, out, NULL, size);
+    if (!guest_offset && result > 0)
+        in->position = offset; /* at the end: `out` may be the same open file */
     if (guest_offset && result >= 0 && copy_out(current->mm, guest_offset, &offset, sizeof(offset)))
         return -EFAULT;
     return result;

@@ -105,13 +105,13 @@ static int64_t judge_write(const struct inode *inode, uint64_t position, uint64_
 static int64_t regular_write(struct file *file, struct uio *from, int64_t *position)
 {
     struct inode *inode = file->inode;
-    int64_t total = 0, allowed, got, put;
+    int64_t total = 0, allowed, got, put, at = *position;
 
     if (!from->left)
         return 0;
     if (file->flags & O_APPEND)
-        *position = (int64_t)inode->object->size;
-    allowed = judge_write(inode, (uint64_t)*position, from->left);
+        at = (int64_t)inode->object->size;
+    allowed = judge_write(inode, (uint64_t)at, from->left);
     if (allowed < 0)
         return allowed;
     inode_kill_privileges(inode);
@@ -123,18 +123,20 @@ static int64_t regular_write(struct file *file, struct uio *from, int64_t *posit
             total = total ? total : got;
             break;
         }
-        put = object_write(inode->object, (uint64_t)*position, bounce, (size_t)got);
+        put = object_write(inode->object, (uint64_t)at, bounce, (size_t)got);
         if (put <= 0) {
             total = total ? total : put == -ENOMEM ? -ENOSPC : put;
             break;
         }
-        *position += put;
+        at += put;
         total += put;
         if (put < got)
             break;
     }
-    if (total > 0)
+    if (total > 0) {
+        *position = at; /* where nothing was written, O_APPEND moves nothing */
         inode_modified(inode);
+    }
     return total;
 }
 
