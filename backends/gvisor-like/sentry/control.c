@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * control - what the warden orders and asks. Until START the main thread serves, afterwards a thread of its own, which holds
+ * control - what the warden orders and asks. Until START the main thread serves, afterwards a thread of its own, which takes
  * the kernel lock for each answer. The warden is believed; that a datagram is whole is checked all the same.
  *
  * @seccomp sentry: recvfrom sendto(3=MSG_NOSIGNAL) sendto(3=MSG_NOSIGNAL|MSG_DONTWAIT) exit_group
@@ -159,6 +159,21 @@ static void resize(const struct sentry_request *q, struct sentry_reply *ret)
         task_set_limit(q->arg2);
 }
 
+/* What is answered under the kernel lock. */
+static void answer_locked(const struct sentry_request *q, struct sentry_reply *ret)
+{
+    kernel_lock();
+    if (q->op == SENTRY_OP_STATS)
+        stats(ret);
+    else if (q->op == SENTRY_OP_RESIZE)
+        resize(q, ret);
+    else if (q->op == SENTRY_OP_MISSING)
+        missing(q->arg, ret);
+    else
+        processes(q->arg, ret);
+    kernel_unlock();
+}
+
 bool control_answer(const struct sentry_request *q, struct sentry_reply *ret)
 {
     memset(ret, 0, sizeof(*ret));
@@ -176,20 +191,14 @@ bool control_answer(const struct sentry_request *q, struct sentry_reply *ret)
     case SENTRY_OP_RESUME:
         tasks_go_on();
         return true;
-    case SENTRY_OP_STATS:
-        stats(ret);
-        return true;
-    case SENTRY_OP_RESIZE:
-        resize(q, ret);
-        return true;
     case SENTRY_OP_KILL:
         tasks_kill_all();
         return true;
+    case SENTRY_OP_STATS:
+    case SENTRY_OP_RESIZE:
     case SENTRY_OP_MISSING:
-        missing(q->arg, ret);
-        return true;
     case SENTRY_OP_PROCESSES:
-        processes(q->arg, ret);
+        answer_locked(q, ret);
         return true;
     }
     return false;
@@ -212,10 +221,8 @@ static void serve_one(void)
 
     if (receive(&request, sizeof(request)) != sizeof(request))
         kpanic("control: a request of another build");
-    kernel_lock();
     if (!control_answer(&request, &reply))
         kpanic("control: request %u is none", request.op);
-    kernel_unlock();
     reply_send(&reply);
 }
 

@@ -111,7 +111,7 @@ void control_wait_start(void);
 int control_serve(void);
 /* At the end, when nothing runs any more: the figures as they are now, which the warden finds when it looks. */
 void control_last_words(void);
-/* One request, with the kernel lock held; for tests, too. false: it is none. */
+/* One request, without the kernel lock; for tests, too. false: it is none. */
 bool control_answer(const struct sentry_request *request, struct sentry_reply *ret_reply);
 
 /* Counted for STATS: a task was killed because the guest's memory is used up. */

@@ -51,9 +51,12 @@ static void starts_once(void **state)
 
 static void counts(void **state)
 {
-    struct page *page = page_alloc();
+    struct page *page;
 
     (void)state;
+    kernel_lock();
+    page = page_alloc();
+    kernel_unlock();
     control_oom_kill();
     assert_true(ask(SENTRY_OP_STATS, 0, 0));
     assert_int_equal(reply.stats.oom_kills, 1);
@@ -62,7 +65,9 @@ static void counts(void **state)
     assert_int_equal(reply.stats.memory_bytes, PAGE_SIZE);
     assert_int_equal(reply.stats.tasks, 1);
     assert_int_equal(reply.stats.tasks_peak, 1);
+    kernel_lock();
     page_put(page);
+    kernel_unlock();
     assert_true(ask(SENTRY_OP_STATS, 0, 0));
     assert_int_equal(reply.stats.memory_bytes, 0);
     assert_int_equal(reply.stats.memory_peak, PAGE_SIZE);
@@ -80,11 +85,15 @@ static void resizes(void **state)
     assert_int_equal(reply.code, -EINVAL);
     assert_non_null(strstr(reply.text, "make a new cell"));
     assert_int_equal(memfile_limit(), 2 * MEMORY);
+    kernel_lock();
     page = page_alloc();
+    kernel_unlock();
     assert_non_null(page);
     assert_true(ask(SENTRY_OP_RESIZE, PAGE_SIZE, 0));
+    kernel_lock();
     assert_null(page_alloc());
     page_put(page);
+    kernel_unlock();
     ask(SENTRY_OP_RESIZE, MEMORY, 0);
 }
 
@@ -106,7 +115,10 @@ static int set_up(void **state)
 
     (void)state;
     fake_sentry(MEMORY);
-    return task_first("cell", &task);
+    if (task_first("cell", &task))
+        return -1;
+    kernel_unlock();
+    return 0;
 }
 
 int main(void)
