@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * clone - new tasks: clone, clone3, fork, vfork, and the first one of all.
+ * clone - new tasks: clone, clone3, fork, vfork. The first one of all is first.c's.
  *
  * The new task is made whole, with its thread and its context, before anybody can see it; then it is put on the lists, or
  * taken apart. What can fail (memory, ids, limits, the host) fails before that.
@@ -202,7 +202,7 @@ static int make(struct task *child, const struct clone_request *request)
 
 /* ---- on the lists ---- */
 
-static void link_process(struct process *process, struct process *parent)
+void link_process(struct process *process, struct process *parent)
 {
     process->parent = parent;
     if (parent)
@@ -210,7 +210,7 @@ static void link_process(struct process *process, struct process *parent)
     TAILQ_INSERT_TAIL(all_processes, process, link);
 }
 
-static void link_task(struct task *task)
+void link_task(struct task *task)
 {
     struct process *process = task->process;
     struct user_counts *user = user_of(task->cred->uid);
@@ -484,47 +484,5 @@ SYSCALL(unshare)
         fsctx_put(task->fs);
         task->fs = fs;
     }
-    return 0;
-}
-
-/* ---- the first ---- */
-
-static void first_limits(struct rlimit *limits_)
-{
-    unsigned i;
-
-    for (i = 0; i < RLIM_NLIMITS; i++)
-        limits_[i] = (struct rlimit){.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
-    limits_[RLIMIT_STACK].rlim_cur = 8ul << 20;
-    limits_[RLIMIT_CORE].rlim_cur = 0;
-    limits_[RLIMIT_NOFILE] = (struct rlimit){.rlim_cur = 1024, .rlim_max = 1048576};
-    limits_[RLIMIT_MEMLOCK] = (struct rlimit){.rlim_cur = 8ul << 20, .rlim_max = 8ul << 20};
-    limits_[RLIMIT_SIGPENDING] = (struct rlimit){.rlim_cur = 8192, .rlim_max = 8192};
-    limits_[RLIMIT_MSGQUEUE] = (struct rlimit){.rlim_cur = 819200, .rlim_max = 819200};
-    limits_[RLIMIT_NICE] = limits_[RLIMIT_RTPRIO] = (struct rlimit){0};
-}
-
-int task_first(const char *hostname, struct task **ret_task)
-{
-    struct task *task = task_new();
-    struct process *process = process_new();
-
-    if (!task || !process)
-        return -ENOMEM;
-    task->cred = cred_first();
-    process->sighand = sighand_new(NULL);
-    if (!task->cred || !process->sighand)
-        return -ENOMEM;
-    first_limits(process->limits);
-    sched_first(task);
-    hostname_set(hostname, strlen(hostname));
-    task->process = process;
-    task->tid = INIT_PID;
-    process->pid = process->pgid = process->sid = task->tid;
-    process->leader = task;
-    process->exit_signal = SIGCHLD;
-    link_process(process, NULL);
-    link_task(task);
-    *ret_task = task;
     return 0;
 }

@@ -35,6 +35,11 @@ void task_free(struct task *task); /* off every list */
 struct process *process_new(void);
 struct process *init_process(void);
 
+/* ---- clone.c ---- */
+
+void link_process(struct process *process, struct process *parent); /* parent NULL: none */
+void link_task(struct task *task);
+
 /* ---- run.c ---- */
 
 /* Makes the thread of `task`: it waits, with its context, for start_go(). xstate: to begin with, or NULL. */
