@@ -23,11 +23,10 @@
 #include "fs/vfs.h"
 #include "fs_world.h"
 
-#define PLACE "/tmp/cella-test-fs"
-
 bool ours, readonly_root;
 uint64_t disk_limit;
 static FILE *text;
+static char place[32]; /* where a side mounts its tmpfs; removed after it */
 
 /* ---- calls ---- */
 
@@ -205,8 +204,7 @@ static void populate_here(scenario populate)
 static void make_place(scenario populate)
 {
     if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-        (mkdir(PLACE, 0700) && errno != EEXIST) || mount("tmpfs", PLACE, "tmpfs", 0, "mode=755") ||
-        chdir(PLACE)) {
+        mount("tmpfs", place, "tmpfs", 0, "mode=755") || chdir(place)) {
         perror("a tmpfs of the test's own");
         exit(3);
     }
@@ -266,7 +264,7 @@ static void our_side(scenario populate, scenario run)
     our_cred(0);
     ignore_signals();
     if (populate)
-        fake_gofer_root(PLACE, &root, &attr);
+        fake_gofer_root(place, &root, &attr);
     if (fs_setup(root, &attr, readonly_root, disk_limit, &tmp, 0))
         exit(4);
     current->fs = fsctx_new();
@@ -298,6 +296,9 @@ static char *one_side(bool is_ours, scenario populate, scenario run)
     long size;
     pid_t pid;
 
+    strcpy(place, "/tmp/cella-test-fs-XXXXXX");
+    if (!mkdtemp(place))
+        abort();
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
@@ -311,6 +312,7 @@ static char *one_side(bool is_ours, scenario populate, scenario run)
         print_error("%s ended with %x\n", is_ours ? "ours" : "the host's side", status);
         status = 1;
     }
+    rmdir(place);
     fseek(file, 0, SEEK_END);
     size = ftell(file);
     rewind(file);
