@@ -336,6 +336,24 @@ static void random_pipes(void)
     }
 }
 
+/* The pages of all pipes are bounded: who comes late has little, and cannot get more. */
+static void bounds(void)
+{
+    int64_t r = 0;
+    unsigned n = 0;
+
+    while (n < 200 && r >= 0) {
+        call(SYS_pipe2, fds, 0);
+        r = call(SYS_fcntl, fds[0], F_SETPIPE_SZ, 1 << 20);
+        n += r > 0;
+    }
+    note("%u large ones, then %ld", n, (long)r);
+    while (call(SYS_fcntl, fds[0], F_GETPIPE_SZ) != 8192 && n++ < 300)
+        call(SYS_pipe2, fds, 0);
+    note("size %ld", (long)call(SYS_fcntl, fds[0], F_GETPIPE_SZ));
+    note("no more %ld", (long)call(SYS_fcntl, fds[0], F_SETPIPE_SZ, 65536));
+}
+
 #define BOTH(name)                                                                                 \
     static void test_##name(void **state)                                                          \
     {                                                                                              \
@@ -359,6 +377,12 @@ static void test_signals(void **state)
     ours_alone(signals_end_waits, "pipe2 0\nwaits 1\nwaits 1\nppoll 1\npoll -4\nread -4\n");
 }
 
+static void test_bounds(void **state)
+{
+    (void)state;
+    ours_alone(bounds, "64 large ones, then -1\nsize 8192\nno more -1\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,7 +391,7 @@ int main(void)
         cmocka_unit_test(test_bad_addresses),  cmocka_unit_test(test_waiting),
         cmocka_unit_test(test_poll_waits),     cmocka_unit_test(test_ppoll_times),
         cmocka_unit_test(test_selects),        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_random_pipes),
+        cmocka_unit_test(test_random_pipes),   cmocka_unit_test(test_bounds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,6 +296,24 @@ static void circles(void)
     call(SYS_close, a[0]);
 }
 
+static void bounds(void)
+{
+    int many[253];
+    int64_t r = 1;
+    unsigned i, n = 0;
+
+    pair(SOCK_DGRAM);
+    for (i = 0; i < 253; i++)
+        many[i] = fds[0];
+    while (r == 1 && n < 100) {
+        if (n % 10 == 9)
+            pair(SOCK_DGRAM);
+        r = send_files(fds[0], 1, many, 253);
+        n += r == 1;
+    }
+    note("%u times 253, then %ld", n, (long)r);
+}
+
 #define BOTH(name)                                                                                 \
     static void test_##name(void **state)                                                          \
     {                                                                                              \
@@ -310,13 +328,22 @@ BOTH(odd_headers)
 BOTH(several)
 BOTH(circles)
 
+static void test_bounds(void **state)
+{
+    (void)state;
+    ours_alone(
+        bounds,
+        "socketpair 0\nsocketpair 0\nsocketpair 0\nsocketpair 0\nsocketpair 0\nsocketpair 0\n"
+        "socketpair 0\n64 times 253, then -109\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_descriptors),   cmocka_unit_test(test_little_room),
         cmocka_unit_test(test_between_bytes), cmocka_unit_test(test_all_credentials),
         cmocka_unit_test(test_odd_headers),   cmocka_unit_test(test_several),
-        cmocka_unit_test(test_circles),
+        cmocka_unit_test(test_circles),       cmocka_unit_test(test_bounds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -398,6 +398,28 @@ static void random_typing(void)
     }
 }
 
+static void long_line(void)
+{
+    struct termios t;
+    unsigned i;
+    int n = 0;
+
+    open_both(O_NOCTTY);
+    t = mode();
+    t.c_lflag &= ~(unsigned)ECHO;
+    set(t);
+    memset(bytes, 'x', 100);
+    for (i = 0; i < 50; i++)
+        call(SYS_write, m, bytes, 100);
+    pause_ms(5);
+    call(SYS_write, m, "end\n", 4);
+    call(SYS_ioctl, s, FIONREAD, &n);
+    note("FIONREAD %d", n);
+    pause_ms(5);
+    note("read %ld", (long)call(SYS_read, s, bytes, sizeof(bytes)));
+    note("last %d", bytes[4095]);
+}
+
 #define BOTH(name)                                                                                 \
     static void test_##name(void **state)                                                          \
     {                                                                                              \
@@ -406,6 +428,7 @@ static void random_typing(void)
     }
 BOTH(first_mode)
 BOTH(lines)
+BOTH(long_line)
 BOTH(editing)
 BOTH(modes)
 BOTH(raw)
@@ -420,11 +443,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_mode),    cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_editing),       cmocka_unit_test(test_modes),
-        cmocka_unit_test(test_raw),           cmocka_unit_test(test_typed_signals),
-        cmocka_unit_test(test_ends),          cmocka_unit_test(test_flow),
-        cmocka_unit_test(test_packets),       cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_random_typing),
+        cmocka_unit_test(test_long_line),     cmocka_unit_test(test_editing),
+        cmocka_unit_test(test_modes),         cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_typed_signals), cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_flow),          cmocka_unit_test(test_packets),
+        cmocka_unit_test(test_waiting),       cmocka_unit_test(test_random_typing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
