@@ -16,11 +16,20 @@
 static int m, s;
 static char bytes[8192];
 
+/* The host brings what was typed to the terminal by a thread of its own. */
+static void settle(void)
+{
+    if (!ours)
+        pause_ms(25);
+}
+
 static void say_poll(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN | POLLOUT | POLLPRI};
-    int64_t r = call(SYS_poll, &p, 1, 0);
+    int64_t r;
 
+    settle();
+    r = call(SYS_poll, &p, 1, 0);
     note("poll %s %ld %x", fd == m ? "m" : "s", (long)r, (unsigned)p.revents);
 }
 
@@ -64,14 +73,13 @@ static void show(const char *who, int64_t n)
 
 static void read_(int fd, size_t n)
 {
-    pause_ms(2);
+    settle();
     show(fd == m ? "m" : "s", call(SYS_read, fd, bytes, n));
 }
 
 static void type(const char *text, size_t n)
 {
     note("type %ld", (long)call(SYS_write, m, text, n));
-    pause_ms(2);
 }
 
 #define TYPE(text) type(text, sizeof(text) - 1)
@@ -86,6 +94,7 @@ static struct termios mode(void)
 
 static void set(struct termios t)
 {
+    settle();
     note("set %ld", (long)call(SYS_ioctl, s, TCSETS, &t));
 }
 
@@ -126,10 +135,12 @@ static void lines(void)
     read_(m, 100);
     say_poll(s);
     read_(s, 100);
+    settle();
     call(SYS_ioctl, s, FIONREAD, &n);
     note("FIONREAD %d", n);
     TYPE("\r");
     say_poll(s);
+    settle();
     call(SYS_ioctl, s, FIONREAD, &n);
     note("FIONREAD %d", n);
     read_(m, 100);
@@ -272,15 +283,19 @@ static void typed_signals(void)
     call(SYS_ioctl, s, TIOCGPGRP, &n);
     note("pgrp %d", n == getpid());
     TYPE("lost\x03kept");
+    settle();
     note("signals %lx", (long)signals());
     read_(m, 100);
     TYPE("\x1c\x1a\n");
+    settle();
     note("signals %lx", (long)signals());
     read_(m, 100);
     read_(s, 100);
     note("size %ld", (long)call(SYS_ioctl, m, TIOCSWINSZ, &size));
+    settle();
     note("signals %lx", (long)signals());
     note("same %ld", (long)call(SYS_ioctl, s, TIOCSWINSZ, &size));
+    settle();
     note("signals %lx", (long)signals());
     size.rows = 0;
     call(SYS_ioctl, s, TIOCGWINSZ, &size);
@@ -293,6 +308,7 @@ static void typed_signals(void)
     n = getpid() + 1000000;
     note("pgrp %ld", (long)call(SYS_ioctl, s, TIOCSPGRP, &n));
     call(SYS_close, m);
+    settle();
     note("signals %lx", (long)signals());
     say_poll(s);
     read_(s, 1);
@@ -321,8 +337,10 @@ static void flow(void)
 {
     open_both(O_NOCTTY);
     TYPE("\x13");
+    settle();
     note("write %ld", (long)call(SYS_write, s, "held", 4));
     TYPE("\x11");
+    settle();
     note("write %ld", (long)call(SYS_write, s, "let go", 6));
     read_(m, 100);
     note("off %ld", (long)call(SYS_ioctl, s, TCXONC, TCOOFF));
@@ -377,7 +395,7 @@ static void random_typing(void)
     struct termios t;
 
     open_both(O_NOCTTY);
-    for (i = 0; i < 1500; i++) {
+    for (i = 0; i < 1000; i++) {
         seed = seed * 1664525 + 1013904223;
         n = seed >> 27 & 7;
         if (seed >> 24 & 1 || n) {
@@ -394,12 +412,15 @@ static void random_typing(void)
             set(t);
         }
         if (i % 200 == 199)
+            settle();
+        if (i % 200 == 199)
             note("flush %ld", (long)call(SYS_ioctl, s, TCFLSH, TCIFLUSH));
     }
 }
 
 static void long_line(void)
 {
+    struct pollfd p;
     struct termios t;
     unsigned i;
     int n = 0;
@@ -411,11 +432,12 @@ static void long_line(void)
     memset(bytes, 'x', 100);
     for (i = 0; i < 50; i++)
         call(SYS_write, m, bytes, 100);
-    pause_ms(5);
+    settle();
     call(SYS_write, m, "end\n", 4);
+    p = (struct pollfd){.fd = s, .events = POLLIN};
+    note("poll %ld", (long)call(SYS_poll, &p, 1, 5000));
     call(SYS_ioctl, s, FIONREAD, &n);
     note("FIONREAD %d", n);
-    pause_ms(5);
     note("read %ld", (long)call(SYS_read, s, bytes, sizeof(bytes)));
     note("last %d", bytes[4095]);
 }
