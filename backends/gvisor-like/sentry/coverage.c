@@ -102,27 +102,45 @@ static int gaps(void)
     return bad ? 1 : 0;
 }
 
+/* A file's first `size` bytes, and whether there is more: their number. */
+static size_t read_some(const char *path, char *to, size_t size)
+{
+    FILE *in = fopen(path, "r");
+    size_t got = in ? fread(to, 1, size, in) : 0;
+
+    if (in)
+        fclose(in);
+    return got;
+}
+
+static bool is_page(const char *path, const char *page, size_t size)
+{
+    char *there = malloc(size + 1);
+    bool same = there && read_some(path, there, size + 1) == size && memcmp(page, there, size) == 0;
+
+    free(there);
+    return same;
+}
+
 static int compare(const char *path)
 {
-    char *page, *there;
-    size_t size, got;
-    FILE *out = open_memstream(&page, &size), *in = fopen(path, "r");
+    char *page = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&page, &size);
+    bool same;
 
-    if (!out || !in) {
-        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    if (!out)
         return 1;
-    }
     print_page(out);
     fclose(out);
-    there = malloc(size + 1);
-    got = there ? fread(there, 1, size + 1, in) : 0;
-    if (got == size && memcmp(page, there, size) == 0)
-        return 0;
-    fprintf(
-        stderr,
-        "%s is not what the table says: build/backends/gvisor-like/sentry/sentry-coverage > %s\n",
-        path, path);
-    return 1;
+    same = is_page(path, page, size);
+    free(page);
+    if (!same)
+        fprintf(stderr,
+                "%s is not what the table says: build/backends/gvisor-like/sentry/sentry-coverage "
+                "> %s\n",
+                path, path);
+    return !same;
 }
 
 int main(int argc, char **argv)

@@ -43,8 +43,12 @@ static const struct entry *table_of(unsigned tree, unsigned *ret_n)
 const struct entry *node_entry(const struct node *node)
 {
     unsigned n;
+    const struct entry *entries = table_of(node->tree, &n);
 
-    return &table_of(node->tree, &n)[node->index];
+    if (node->index >= n)
+        kpanic("proc: entry %u of tree %d, which has %u", (unsigned)node->index, (int)node->tree,
+               n);
+    return &entries[node->index];
 }
 
 static bool is_whole(const struct node *node)
