@@ -176,8 +176,11 @@ static const struct {
     {"/dev/ptmx", "pts/ptmx"},          {"/dev/core", "/proc/kcore"},
 };
 
-static int setup_dev(void)
+static int setup_dev(uint64_t disk_limit)
 {
+    uint64_t shared =
+        memfile_limit() / 2; /* as Linux's tmpfs; and not a way around the disk's limit */
+
     int error = mount_memory("/dev", 0755, 1 << 20, 4096, MS_NOSUID);
     size_t i;
 
@@ -189,8 +192,9 @@ static int setup_dev(void)
     if (!error)
         error = make_directories("/dev/pts");
     if (!error)
-        error = mount_memory("/dev/shm", 01777, memfile_limit() / 2, names_limit() / 4,
-                             MS_NOSUID | MS_NODEV);
+        error =
+            mount_memory("/dev/shm", 01777, disk_limit && disk_limit < shared ? disk_limit : shared,
+                         names_limit() / 4, MS_NOSUID | MS_NODEV);
     return error;
 }
 
@@ -225,7 +229,7 @@ int fs_setup(uint32_t gofer_root, const struct gofer_attr *attr, bool readonly_r
     if (!error)
         error = (fs_state->anonymous = memfs_new(0, 0, false)) ? 0 : -ENOMEM;
     if (!error)
-        error = setup_dev();
+        error = setup_dev(disk_limit);
     if (!error)
         error = setup_other(proc_setup, "/proc");
     if (!error)

@@ -162,6 +162,30 @@ static int open_slave(struct tty *tty, struct file *file)
     return 0;
 }
 
+/* TIOCGPTPEER: a descriptor of the other end, whatever a path would lead to. */
+int64_t tty_peer(struct file *master, uint32_t flags)
+{
+    const struct tty *tty = master->data;
+    struct path path = {.mount = master->mount,
+                        .dentry = state()->root ? node_name(tty->index) : NULL};
+    struct file *file;
+    int r = -EIO;
+
+    if (flags & ~(uint32_t)(O_ACCMODE | O_NOCTTY | O_NONBLOCK | O_CLOEXEC))
+        return -EINVAL;
+    if (!path.dentry)
+        return -EIO;
+    if (path.dentry->inode)
+        r = open_inode(&path, path.dentry->inode, flags & ~(uint32_t)O_CLOEXEC, &file);
+    dentry_put(path.dentry);
+    if (r < 0)
+        return r;
+    r = fd_install(file, flags & O_CLOEXEC, 0);
+    if (r < 0)
+        file_put(file);
+    return r;
+}
+
 int tty_open(struct inode *inode, struct file *file)
 {
     if (major(inode->rdev) == 136)

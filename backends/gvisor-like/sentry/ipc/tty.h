@@ -69,6 +69,7 @@ void tty_hang_up(struct tty *tty,
 int64_t tty_job_ioctl(struct tty *tty, bool master, uint32_t request,
                       uint64_t argument); /* NOT_MINE */
 #define NOT_MINE (-515)
+int64_t tty_peer(struct file *master, uint32_t flags); /* TIOCGPTPEER */
 int64_t tty_ioctl(struct file *file, uint32_t request, uint64_t argument);
 
 #endif

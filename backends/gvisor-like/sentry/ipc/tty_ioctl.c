@@ -162,6 +162,8 @@ int64_t tty_ioctl(struct file *file, uint32_t request, uint64_t argument)
 
     if (!master && (file->position != tty->hangs || !tty->master))
         return request == TIOCSPGRP ? -ENOTTY : -EIO;
+    if (master && request == TIOCGPTPEER)
+        return tty_peer(file, (uint32_t)argument);
     r = tty_job_ioctl(tty, master, request, argument);
     if (r == NOT_MINE && master)
         r = master_only(tty, request, argument);
