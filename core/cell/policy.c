@@ -94,11 +94,14 @@ static int text_requested(const struct warden *w, struct policy_text *ret, struc
     return text_of_name(w->config, w->req.policy ? w->req.policy : w->class->policy, ret, err);
 }
 
+int policy_is(const struct warden *w, const char *name)
+{
+    return !w->req.policy_file && !strcmp(w->req.policy ? w->req.policy : w->class->policy, name);
+}
+
 int policy_closed(const struct warden *w)
 {
-    const char *name = w->req.policy ? w->req.policy : w->class->policy;
-
-    return !w->req.policy_file && (!strcmp(name, "none") || !strcmp(name, "deny"));
+    return policy_is(w, "none") || policy_is(w, "deny");
 }
 
 int policy_find(struct warden *w, struct cella_error *err)

@@ -6,7 +6,8 @@
  * and why it does not do. A cell below its floor is refused, never weakened.
  *
  * The order is the class's; without one, strongest first. The example backend "null" boots nothing
- * and is taken only when it is named.
+ * and is taken only when it is named; so is one whose cells have no network device, unless the policy
+ * is "none": a denied attempt is to be recorded.
  */
 #include "image.h"
 #include "warden.h"
@@ -37,7 +38,21 @@ static struct candidate *candidate_add(struct selection *s, const char *name)
     return v;
 }
 
-static void candidate_probe(struct selection *s, struct candidate *c)
+/* What such a backend's cells lack; NULL when the policy can be kept there as it is elsewhere. */
+static const char *lacks_network(const struct selection *s, const struct candidate *c, int named)
+{
+    if (c->probe.probe.net_need != CELLA_NET_NONE)
+        return NULL;
+    if (!policy_closed(s->w))
+        return "its cells have no network device; only the policies \"none\" and \"deny\" can be "
+               "kept there";
+    if (!named && !policy_is(s->w, "none"))
+        return "its cells have no network device, so what they try would not be recorded; it is "
+               "taken when it is named";
+    return NULL;
+}
+
+static void candidate_probe(struct selection *s, struct candidate *c, int named)
 {
     const struct config_class *class = s->w->class;
     struct errbuf eb;
@@ -50,10 +65,8 @@ static void candidate_probe(struct selection *s, struct candidate *c)
     else if (c->probe.probe.strength < class->floor)
         snprintf(c->reason, sizeof(c->reason), "strength here is %s, the class's floor is %s",
                  strength_name(c->probe.probe.strength), strength_name(class->floor));
-    else if (c->probe.probe.net_need == CELLA_NET_NONE && !policy_closed(s->w))
-        snprintf(c->reason, sizeof(c->reason),
-                 "its cells have no network device; only the policies \"none\" and \"deny\" can be "
-                 "kept there");
+    else if (lacks_network(s, c, named))
+        snprintf(c->reason, sizeof(c->reason), "%s", lacks_network(s, c, named));
     /* where there is a choice, what cannot show the image is none; alone it says so itself, later */
     else if (s->n > 1 && image_possible(s->w->config->state_dir, request_image(s->w),
                                         c->probe.probe.root_need, request_kernel(s->w), err) < 0)
@@ -136,7 +149,7 @@ static struct candidate *choose(struct selection *s, int ordered)
 
     for (i = 0; i < s->n; i++) {
         struct candidate *c = &s->v[i];
-        candidate_probe(s, c);
+        candidate_probe(s, c, ordered);
         if (c->reason[0] || !c->plugin)
             continue;
         if (!best || c->probe.probe.strength > best->probe.probe.strength)

@@ -210,6 +210,7 @@ int reach_stale(const struct warden *w, const json_t *summary);
 /* policy.c */
 int policy_find(struct warden *w, struct cella_error *err);
 /* Is what is asked for "none" or "deny": nothing at all? */
+int policy_is(const struct warden *w, const char *name); /* the one asked for has this name */
 int policy_closed(const struct warden *w);
 /* Under the ceiling of the cell's class. */
 struct cella_policy policy_struct(const struct warden *w, const struct policy_text *p,

@@ -401,3 +401,15 @@ def test_gate_that_does_not_start_refuses_the_cell(cella, tmp_path):
     kinds = [json.loads(line)["kind"] for path in (broken.state / "audit").glob("*.jsonl")
              for line in path.read_text().splitlines()]
     assert "cell.refused" in kinds and not {"net.attach", "cell.create", "cell.start"} & set(kinds)
+
+
+@pytest.mark.quick
+def test_a_backend_without_a_network_is_taken_when_it_is_named(cella):
+    """Where nobody names one, attempts are to be recorded; what has no network cannot."""
+    if cella.backend != "container":
+        pytest.skip("one backend asks for all")
+    with cella.configured(classes={"default": {"floor": "process", "policy": "deny"}}):
+        kernel = {policy: cella.run("--class", "default", "--policy", policy, "--", "uname", "-r").ok().text for policy in ("deny", "none")}
+        named = cella.run("--backend", "gvisor-like", "--", "uname", "-r").ok().text
+    assert kernel["deny"] == os.uname().release
+    assert kernel["none"] == named != kernel["deny"]

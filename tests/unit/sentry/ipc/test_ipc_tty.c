@@ -446,7 +446,7 @@ static void long_line(void)
     static void test_##name(void **state)                                                          \
     {                                                                                              \
         (void)state;                                                                               \
-        both(name);                                                                                \
+        both_sometimes(name);                                                                      \
     }
 BOTH(first_mode)
 BOTH(lines)

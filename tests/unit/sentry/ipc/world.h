@@ -24,6 +24,8 @@ typedef void (*scenario)(void);
 
 /* Runs it on both, each in a process of its own; fails with both texts when they differ. Ours must leave nothing behind. */
 void both(scenario run);
+/* Where the host's own answers depend on its threads (its terminals do): one of some runs there must equal ours. */
+void both_sometimes(scenario run);
 /* Ours alone: for what the host cannot be asked. */
 void ours_alone(scenario run, const char *expected);
 
