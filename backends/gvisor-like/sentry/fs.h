@@ -311,6 +311,7 @@ void gofer_close(uint32_t handle);
 struct fs_mount { /* what the class asks for beside these */
     const char *target;
     uint64_t size; /* tmpfs */
+    bool readonly;
 };
 int fs_setup(uint32_t gofer_root, const struct gofer_attr *attr, bool readonly_root,
              uint64_t disk_limit, const struct fs_mount *mounts, unsigned n_mounts);

@@ -87,8 +87,9 @@ static void files(const struct sentry_config *config)
     uint32_t root, i;
 
     for (i = 0; i < config->n_mounts; i++)
-        mounts[i] =
-            (struct fs_mount){.target = config->mounts[i].target, .size = config->mounts[i].size};
+        mounts[i] = (struct fs_mount){.target = config->mounts[i].target,
+                                      .size = config->mounts[i].size,
+                                      .readonly = config->mounts[i].readonly};
     must("gofer", gofer_connect(SENTRY_FD_GOFER, &root, &attr));
     must("files of the cell", fs_setup(root, &attr, config->flags & SENTRY_READONLY_ROOT,
                                        config->disk_bytes, mounts, config->n_mounts));

@@ -92,6 +92,7 @@ int64_t object_seek_data(struct object *object, uint64_t offset,
 struct mm {
     uint32_t refs;
     uint32_t tasks;              /* that run in it */
+    uint64_t host_cpu_seen;      /* of the platform's cpu(), what tasks have been given */
     struct platform_as *host_as; /* made again, never copied */
     void *areas;                 /* of mm/vma.c */
     uint64_t n_areas;

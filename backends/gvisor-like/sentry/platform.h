@@ -66,6 +66,8 @@ struct platform {
        are judged (segments, flags, canonical addresses) before they are used. */
     int (*run)(struct platform_context *context, struct user_regs_struct *regs,
                struct platform_stop *ret_stop);
+    /* Processor time of all that ever ran in it, ns; may be NULL. */
+    uint64_t (*cpu)(struct platform_as *as);
     /* From any thread: a run() that goes on, or the next one, ends soon with INTERRUPT. */
     void (*interrupt)(struct platform_context *context);
     /* The extended state (XSAVE layout, platform_xstate_size bytes) of a stopped context. */

@@ -111,7 +111,7 @@ void process_get(struct process *process);
 void process_put(struct process *process);
 /* Processor time in ns, of all its tasks that were and are; of one. */
 void process_cpu(const struct process *process, uint64_t *ret_user, uint64_t *ret_system);
-void task_cpu(const struct task *task, uint64_t *ret_user, uint64_t *ret_system);
+void task_cpu(struct task *task, uint64_t *ret_user, uint64_t *ret_system);
 
 /* ---- tasks ---- */
 

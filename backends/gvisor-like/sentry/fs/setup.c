@@ -238,7 +238,7 @@ int fs_setup(uint32_t gofer_root, const struct gofer_attr *attr, bool readonly_r
         error = setup_other(devpts_setup, "/dev/pts");
     for (i = 0; i < n_mounts && !error; i++)
         error = mount_memory(mounts[i].target, 01777, mounts[i].size, names_limit() / 4,
-                             MS_NOSUID | MS_NODEV);
+                             MS_NOSUID | MS_NODEV | (mounts[i].readonly ? MS_RDONLY : 0));
     setup_end(setup);
     free(setup);
     return error;

@@ -31,6 +31,7 @@ struct mm *mm_new(void)
         arena_free(mm);
         return NULL;
     }
+    mm->host_cpu_seen = platform->cpu ? platform->cpu(mm->host_as) : 0;
     mm->refs = 1;
     mm->top = PLATFORM_GUEST_MAX;
     mm->dumpable = 1;

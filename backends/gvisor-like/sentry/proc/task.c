@@ -34,7 +34,7 @@ static const char *state_word(char state)
                           : "R (running)";
 }
 
-static void cpu_of(const struct node *node, const struct task *task, uint64_t *ret_user,
+static void cpu_of(const struct node *node, struct task *task, uint64_t *ret_user,
                    uint64_t *ret_system)
 {
     if (node->of_task)

@@ -4,8 +4,10 @@
 /*
  * cputime - processor time: what tasks have used, and who wants to know when it is so much.
  *
- * A task's time is that between entering guest code and its stop, by the coarse clock: each piece is a multiple of its tick,
- * right on the whole, wrong by a tick at most where a task never stops. The host's own waiting is in it.
+ * The host counts what a stub has used, whose threads are the tasks of one address space. The difference goes to the task
+ * that is looked at: at a stop after a tick of guest code or more, at its end, and when somebody asks. So sums of a process
+ * are right; between its threads they may be given to another. Where the platform has no such clock, the time between entering
+ * guest code and the stop is taken, by the coarse clock. What the sentry does for a task is not counted.
  * Threads: the kernel lock; cputime_fire() in the events thread.
  */
 #include <sys/resource.h>
@@ -15,13 +17,41 @@
 
 #define LOOK_LEAST (NS_PER_SECOND / 250)
 
-void task_cpu(const struct task *task, uint64_t *ret_user, uint64_t *ret_system)
+static void settle(struct task *task)
+{
+    struct mm *mm = task->mm;
+    uint64_t used = mm && platform->cpu ? platform->cpu(mm->host_as) : 0;
+
+    if (!mm || used <= mm->host_cpu_seen)
+        return;
+    task->cpu_user_ns += used - mm->host_cpu_seen;
+    mm->host_cpu_seen = used;
+}
+
+void cputime_stop(struct task *task)
+{
+    uint64_t passed = clock_coarse() - task->in_guest_since;
+
+    if (platform->cpu && passed)
+        settle(task);
+    else
+        task->cpu_user_ns += passed;
+}
+
+void cputime_left(struct task *task)
+{
+    settle(task);
+}
+
+void task_cpu(struct task *task, uint64_t *ret_user, uint64_t *ret_system)
 {
     uint64_t now;
 
+    if (task->in_guest)
+        settle(task);
     *ret_user = task->cpu_user_ns;
     *ret_system = task->cpu_system_ns;
-    if (!task->in_guest)
+    if (!task->in_guest || platform->cpu)
         return;
     now = clock_coarse();
     if (now > task->in_guest_since)
@@ -30,7 +60,7 @@ void task_cpu(const struct task *task, uint64_t *ret_user, uint64_t *ret_system)
 
 void process_cpu(const struct process *process, uint64_t *ret_user, uint64_t *ret_system)
 {
-    const struct task *task;
+    struct task *task;
     uint64_t user, system;
 
     *ret_user = process->dead_user_ns;

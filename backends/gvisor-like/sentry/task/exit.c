@@ -50,6 +50,7 @@ void mm_left(struct task *task)
 {
     static const uint32_t zero;
 
+    cputime_left(task);
     futex_robust_exit(task);
     if (task->clear_child_tid && task->mm->tasks > 1 && !task->process->forced &&
         copy_out(task->mm, task->clear_child_tid, &zero, sizeof(zero)) == 0)

@@ -134,7 +134,7 @@ void rusage_out_of(struct process *process, struct rusage *ret, int who)
     ret->ru_stime = timeval_of(system);
 }
 
-static void rusage_of_task(const struct task *task, struct rusage *ret)
+static void rusage_of_task(struct task *task, struct rusage *ret)
 {
     uint64_t user, system;
 

@@ -129,6 +129,8 @@ int64_t clock_read(int32_t id, uint64_t *ret_ns); /* -EINVAL */
 bool not_slept_by(int32_t id);                    /* a clock that can only be read */
 int64_t nanosleep_restart(const uint64_t restart[6]);
 uint64_t clock_coarse(void);
+void cputime_stop(struct task *task);      /* guest code has stopped */
+void cputime_left(struct task *task);      /* it leaves its address space */
 void cputime_arm(struct process *process); /* somebody wants to know when it has run so long */
 void itimers_end(struct process *process);
 void posix_timers_end(struct process *process);

@@ -330,7 +330,7 @@ static void run(struct task *task)
         result = platform->run(task->host_context, &task->regs, &stop);
         kernel_lock();
         task->in_guest = false;
-        task->cpu_user_ns += clock_coarse() - task->in_guest_since;
+        cputime_stop(task);
         take(task, result, &stop);
     }
 }
