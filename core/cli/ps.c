@@ -104,6 +104,23 @@ int verb_ps(const struct options *o, int argc, char **argv)
     return r < 0 ? r : 0;
 }
 
+/* What the workload asked for and did not get, where the backend has a method that knows: <backend>.missing. */
+static void add_missing(struct client *cl, json_t *result)
+{
+    struct errbuf eb;
+    const char *backend = json_str(result, "backend");
+    json_t *request, *answer = NULL;
+    char method[96];
+
+    snprintf(method, sizeof(method), "%s.missing", backend);
+    request = json_pack("{s:s, s:{}}", "method", method, "args");
+    if (request &&
+        client_call(cl, "call", request, &answer, NULL, NULL, NULL, errbuf_init(&eb)) == 0)
+        json_object_set(result, "missing", json_object_get(answer, "result"));
+    json_decref(answer);
+    json_decref(request);
+}
+
 int verb_inspect(const struct options *o, int argc, char **argv)
 {
     struct cell_info info;
@@ -124,6 +141,8 @@ int verb_inspect(const struct options *o, int argc, char **argv)
         r = client_connect(c, info.id, &cl, cli_err);
         if (r == 0)
             r = client_call(cl, "inspect", NULL, &result, NULL, NULL, NULL, cli_err);
+        if (r == 0)
+            add_missing(cl, result);
         client_free(cl);
     } else {
         result = info.json ? json_incref(info.json) : json_object();

@@ -413,3 +413,14 @@ def test_a_backend_without_a_network_is_taken_when_it_is_named(cella):
         named = cella.run("--backend", "gvisor-like", "--", "uname", "-r").ok().text
     assert kernel["deny"] == os.uname().release
     assert kernel["none"] == named != kernel["deny"]
+
+
+def test_inspect_shows_what_a_workload_did_not_get(cella):
+    if cella.backend != "gvisor-like":
+        pytest.skip("the host's kernel, or the guest's, answers every system call")
+    with cella.cell("--policy", "none") as cell:
+        before = {row["number"] for row in cella.inspect(cell)["missing"]}
+        cella("exec", cell, "--", "python3", "-c", "import ctypes; ctypes.CDLL(None).syscall(425, 1, 0); ctypes.CDLL(None).syscall(999)").ok()
+        rows = {row["number"]: row["name"] for row in cella.inspect(cell)["missing"]}
+    assert not before & {425, 999}
+    assert rows[425] == "io_uring_setup" and rows[999] == ""
