@@ -24,7 +24,7 @@ GIT = """git init -q r && cd r && for d in $(seq 50); do mkdir $d; for f in $(se
 git add -A && git -c user.name=a -c user.email=a@b commit -qm a"""
 BIG = """for i in $(seq 1500); do echo "int f$i(int x) { int s = 0; for (int i = 0; i < x; i++) s += i * $i % (x + 1); return s; }"; done > big.c"""
 MAKE = """for i in $(seq 16); do echo "#include <stdio.h>
-int f$i(int x) { return printf(\\"%d\\", x); }" > f$i.c; done; printf 'all: $(patsubst %.c,%.o,$(wildcard *.c))\\n' > Makefile"""
+int f$i(int x) { return printf(\\"%d\\", x); }" > f$i.c; done; printf 'all: $(patsubst %%.c,%%.o,$(wildcard *.c))\\n' > Makefile"""
 # name, set-up in the directory, arguments of calls
 ROWS = [
     ("getpid", "", "getpid 20000"), ("pipe", "", "pipe 10000"), ("open-read-close", "", "open 5000"), ("stat", "", "stat 10000"),
