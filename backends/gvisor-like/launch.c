@@ -174,8 +174,8 @@ static int sentry_spawn(struct cell *c, const struct cella_spec *spec, const str
     if (r == 0)
         r = j ? jail_bind(j, path, 1, 0, SENTRY_PATH) : -ENOMEM;
 #ifdef __SANITIZE_ADDRESS__ /* cannot be linked statically */
-        if (r == 0)
-            r = jail_bind(j, "/usr", 0, 0, "/usr");
+    if (r == 0)
+        r = jail_bind(j, "/usr", 0, 0, "/usr");
 #endif
     if (r == 0) {
         j->program = SENTRY_PATH;
