@@ -58,6 +58,7 @@ struct guest {
 static int set_up(void **state)
 {
     (void)state;
+    alarm(30); /* a guest that does not stop is a failure */
     kernel_lock();
     fake_task();
     return 0;
@@ -69,6 +70,7 @@ static int tear_down(void **state)
     struct mm *mm = task->mm;
 
     (void)state;
+    alarm(0);
     fake_enter(NULL);
     mm_put(mm);
     TAILQ_REMOVE(all_tasks, task, link);
