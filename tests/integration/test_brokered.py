@@ -116,6 +116,7 @@ def test_denied_requests_are_told_with_their_reason(cella, shop, brokered):
 
 @pytest.mark.lab
 def test_the_secret_is_nowhere_but_at_its_host(cella, shop, brokered):
+    assert visit(cella, brokered, "curl-h1", "/v1/models").ok().text == "served"
     assert VALUE in shop.keys
     cella.wait_event(brokered, {"kind": "secret.used", "name": "token", "purpose": "inject:llm"})
     found = subprocess.run(["grep", "-rlF", VALUE, cella.directory(brokered), cella.state / "audit"], capture_output=True,
