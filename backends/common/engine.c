@@ -6,7 +6,6 @@
  * before it is shown: the guest may have taken it over. Its stderr and console are never waited for, and
  * never make anything of ours wait. Threads: one per object.
  */
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -57,20 +56,12 @@ static void reap(struct engine *e)
 
 int engine_wait(struct engine *e, uint64_t timeout_ns)
 {
-    struct pollfd p = {.fd = e->pidfd, .events = POLLIN};
-    uint64_t end = now_ns() + timeout_ns, now;
-
     if (e->pid <= 0)
         return 1;
-    do {
-        uint64_t ms;
-        now = now_ns();
-        ms = now < end ? (end - now + 999999) / 1000000 : 0;
-        if (poll(&p, 1, ms > 60000 ? 60000 : (int)ms) > 0) {
-            reap(e);
-            return 1;
-        }
-    } while (now < end);
+    if (pidfd_wait(e->pidfd, timeout_ns)) {
+        reap(e);
+        return 1;
+    }
     return 0;
 }
 

@@ -5,6 +5,7 @@
  * methods - typed methods: the console, the machine, its memory and processor time. What the guest wrote on its
  * console is hostile: it is bounded, and goes through buf_json_string(). Threads: one.
  */
+#include "limit.h"
 #include "vm.h"
 
 /* The newest of it that fits: one byte of the console becomes at most six of JSON. */
@@ -55,11 +56,9 @@ static int32_t balloon(void *self, uint64_t bytes, struct cella_error *err)
 static int32_t limit_cpu(void *self, uint64_t millis, struct cella_error *err)
 {
     struct cella_limits l = {.cpu_millis = millis};
+    int r = limit_given(millis, "millis", "cpu", err);
 
-    if (!millis)
-        return cella_error_set(err, -EINVAL, 0,
-                               "millis 0: a cpu limit cannot be lifted from a running cell");
-    return limits_resize(self, &l, err);
+    return r < 0 ? r : limits_resize(self, &l, err);
 }
 
 const struct cella_method vm_methods[VM_N_METHODS] = {

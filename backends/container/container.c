@@ -9,7 +9,6 @@
  * process globals. The thread that calls create() must live as long as the cell: its end is the
  * parent's death for PR_SET_PDEATHSIG.
  */
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -113,15 +112,8 @@ static int container_stop(void *self, uint32_t how, uint64_t timeout_ns, struct 
     (void)err;
     if (c->pid <= 0)
         return 0;
-    if (how == CELLA_STOP_GRACEFUL && c->started && !c->paused) {
-        struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
-        uint64_t end = now_ns() + timeout_ns, now;
-        while ((now = now_ns()) < end) {
-            uint64_t ms = (end - now + 999999) / 1000000;
-            if (poll(&p, 1, ms > 60000 ? 60000 : (int)ms) > 0)
-                break;
-        }
-    }
+    if (how == CELLA_STOP_GRACEFUL && c->started && !c->paused)
+        pidfd_wait(c->pidfd, timeout_ns);
     limits_layer(c); /* notes a full layer while it still is one */
     if (how == CELLA_STOP_BEGIN)
         return c->paused || kill(c->pid, SIGKILL) == 0 ? 0 : -errno;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 
 #include "container.h"
+#include "limit.h"
 
 #define MOUNTINFO_MAX (1u << 20)
 #define PROCS_MAX (1u << 16)
@@ -17,31 +18,25 @@
 static int32_t limit_memory(void *self, uint64_t bytes, struct cella_error *err)
 {
     struct cella_limits l = {.memory_bytes = bytes};
+    int r = limit_given(bytes, "bytes", "memory", err);
 
-    if (!bytes)
-        return cella_error_set(err, -EINVAL, 0,
-                               "bytes 0: a memory limit cannot be lifted from a running cell");
-    return limits_resize(self, &l, err);
+    return r < 0 ? r : limits_resize(self, &l, err);
 }
 
 static int32_t limit_pids(void *self, uint64_t count, struct cella_error *err)
 {
     struct cella_limits l = {.pids = count};
+    int r = limit_given(count, "count", "pids", err);
 
-    if (!count)
-        return cella_error_set(err, -EINVAL, 0,
-                               "count 0: a pids limit cannot be lifted from a running cell");
-    return limits_resize(self, &l, err);
+    return r < 0 ? r : limits_resize(self, &l, err);
 }
 
 static int32_t limit_cpu(void *self, uint64_t millis, struct cella_error *err)
 {
     struct cella_limits l = {.cpu_millis = millis};
+    int r = limit_given(millis, "millis", "cpu", err);
 
-    if (!millis)
-        return cella_error_set(err, -EINVAL, 0,
-                               "millis 0: a cpu limit cannot be lifted from a running cell");
-    return limits_resize(self, &l, err);
+    return r < 0 ? r : limits_resize(self, &l, err);
 }
 
 static const char *next_field(const char *p, const char **ret_end)

@@ -10,7 +10,6 @@
  * instance; no process globals. The thread that calls create() must live as long as the cell: its end is the parent's death
  * for PR_SET_PDEATHSIG.
  */
-#include <poll.h>
 #include <signal.h>
 
 #include "gvisor_like.h"
@@ -113,22 +112,15 @@ static int start(void *self, struct cella_started *ret_started, struct cella_err
 static int stop(void *self, uint32_t how, uint64_t timeout_ns, struct cella_error *err)
 {
     struct cell *c = self;
-    struct pollfd p = {.fd = c->sentry_pidfd, .events = POLLIN};
     struct cella_stats last;
 
     (void)err;
     if (c->sentry <= 0)
         return 0;
-    if (poll(&p, 1, 0) == 0)
+    if (!pidfd_wait(c->sentry_pidfd, 0))
         limits_stats(c, &last); /* it may be gone before it can be asked again */
-    if (how == CELLA_STOP_GRACEFUL && c->started && !c->paused) {
-        uint64_t end = now_ns() + timeout_ns, now;
-        while ((now = now_ns()) < end) {
-            uint64_t ms = (end - now + 999999) / 1000000;
-            if (poll(&p, 1, ms > 60000 ? 60000 : (int)ms) > 0)
-                break;
-        }
-    }
+    if (how == CELLA_STOP_GRACEFUL && c->started && !c->paused)
+        pidfd_wait(c->sentry_pidfd, timeout_ns);
     if (how == CELLA_STOP_BEGIN)
         return kill(c->sentry, SIGKILL) == 0 ? 0 : -errno;
     launch_kill(c);

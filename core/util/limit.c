@@ -32,3 +32,10 @@ int limit_unenforced(const struct cella_host *host, int best_effort, const char 
                       name, strerror(-code))
                : 0;
 }
+
+int limit_given(uint64_t value, const char *argument, const char *name, struct cella_error *err)
+{
+    return value ? 0
+                 : fail(err, -EINVAL, "%s 0: a %s limit cannot be lifted from a running cell",
+                        argument, name);
+}

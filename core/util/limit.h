@@ -13,4 +13,7 @@
 int limit_unenforced(const struct cella_host *host, int best_effort, const char *name, int code,
                      struct cella_error *err);
 
+/* `value` of a method that sets a limit: -EINVAL for 0. argument: its name there; name: of the limit. */
+int limit_given(uint64_t value, const char *argument, const char *name, struct cella_error *err);
+
 #endif

@@ -2,6 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /* process - pidfds and descriptor passing. */
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -19,6 +20,21 @@ int pidfd_open_(int pid)
 int pidfd_signal(int pidfd, int sig)
 {
     return syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0) < 0 ? -errno : 0;
+}
+
+int pidfd_wait(int pidfd, uint64_t timeout_ns)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    uint64_t end = now_ns() + timeout_ns, now;
+
+    do {
+        uint64_t ms;
+        now = now_ns();
+        ms = now < end ? (end - now + 999999) / 1000000 : 0;
+        if (poll(&p, 1, ms > 60000 ? 60000 : (int)ms) > 0)
+            return 1;
+    } while (now < end);
+    return 0;
 }
 
 union control {

@@ -117,6 +117,8 @@ int random_id(char out[CELLA_ID_LEN + 1]); /* [a-z0-9]{12} */
 /* ---- processes ---- */
 int pidfd_open_(int pid);
 int pidfd_signal(int pidfd, int sig);
+/* Until it has ended (1) or the time is over (0); looks once when the time is 0. */
+int pidfd_wait(int pidfd, uint64_t timeout_ns);
 int send_fds(int sock, const void *data, size_t len, const int *fds, int nfds);
 /* Returns data bytes; received descriptors are close-on-exec; nfds in: room, out: got. */
 long recv_fds(int sock, void *data, size_t len, int *fds, int *nfds);
