@@ -42,7 +42,7 @@ struct cell {
     int stream_fd;             /* host end, until connect() takes it */
     struct sentry_stats asked; /* of the sentry, when it answered last */
     char words[300];           /* the last line of the log */
-    uint32_t n_words;
+    uint32_t n_words, serial;  /* serial: of the last order */
 };
 
 static inline const struct cella_mount *spec_mount(const struct cella_spec *spec, uint32_t i)

@@ -172,7 +172,8 @@ static int sentry_spawn(struct cell *c, const struct cella_spec *spec, const str
     int r = !path ? -ENOENT : place_make(spec, "sentry", &at, err);
 
     if (r == 0)
-        r = j ? jail_bind(j, path, 1, 0, SENTRY_PATH) : -ENOMEM;
+        r = j ? jail_bind(j, path, 1, 0, SENTRY_PATH)
+              : cella_error_set(err, -ENOMEM, STEP_PROCESS, "out of memory");
 #ifdef __SANITIZE_ADDRESS__ /* cannot be linked statically */
     if (r == 0)
         r = jail_bind(j, "/usr", 0, 0, "/usr");
@@ -267,7 +268,7 @@ int launch(struct cell *c, const struct cella_spec *spec, struct cella_error *er
     return order_config(c, &config, err);
 }
 
-static void end_one(pid_t *pid, int *pidfd, int *ret_status)
+static void end_one(pid_t *pid, int *ret_status)
 {
     *ret_status = 0;
     if (*pid <= 0)
@@ -276,7 +277,6 @@ static void end_one(pid_t *pid, int *pidfd, int *ret_status)
     while (waitpid(*pid, ret_status, __WALL) < 0 && errno == EINTR)
         ;
     *pid = 0;
-    (void)pidfd;
 }
 
 void launch_kill(struct cell *c)
@@ -285,8 +285,8 @@ void launch_kill(struct cell *c)
 
     if (c->sentry <= 0 && c->gofer <= 0)
         return;
-    end_one(&c->sentry, &c->sentry_pidfd, &status);
-    end_one(&c->gofer, &c->gofer_pidfd, &gofer_status);
+    end_one(&c->sentry, &status);
+    end_one(&c->gofer, &gofer_status);
     log_read(c);
     limits_last_words(c);
     if (WIFEXITED(status) && WEXITSTATUS(status))

@@ -101,7 +101,7 @@ void limits_last_words(struct cell *c)
 
     while (recv(c->control_fd, &reply, sizeof(reply), MSG_DONTWAIT | MSG_TRUNC) ==
            (ssize_t)sizeof(reply))
-        if (reply.code == 0)
+        if (reply.code == 0 && !reply.serial)
             c->asked = reply.stats;
 }
 

@@ -81,10 +81,10 @@ void log_unwatch(struct cell *c)
 /* ---- orders ---- */
 
 /* 1 = there is an answer. Signals take nothing from the time. */
-static int answer_wait(int fd)
+static int answer_wait(int fd, uint64_t end)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    uint64_t end = now_ns() + (uint64_t)ORDER_MS * 1000000, now;
+    uint64_t now;
     int r;
 
     do {
@@ -105,23 +105,39 @@ static int no_answer(struct cell *c, const char *what, int r, struct cella_error
                            c->words[0] ? c->words : strerror(-r));
 }
 
+/* The answer with this serial; those before it were given up. Negative: there is none. */
+static int answer_read(struct cell *c, uint32_t serial, struct sentry_reply *ret)
+{
+    uint64_t end = now_ns() + (uint64_t)ORDER_MS * 1000000;
+    ssize_t n;
+    int r;
+
+    do {
+        r = answer_wait(c->control_fd, end);
+        if (r <= 0)
+            return r == 0 ? -ETIMEDOUT : r;
+        n = recv(c->control_fd, ret, sizeof(*ret), MSG_DONTWAIT | MSG_TRUNC);
+        if (n != (ssize_t)sizeof(*ret) || ret->n > SENTRY_ROWS_MAX || ret->code > 0 ||
+            ret->code < -4095)
+            return n == 0 ? -EPIPE : n < 0 ? -errno : -EBADMSG;
+        if (serial && !ret->serial && ret->code == 0)
+            c->asked = ret->stats; /* it is ending: its last figures */
+    } while (ret->serial != serial);
+    return 0;
+}
+
 static int exchange(struct cell *c, const char *what, const void *message, size_t size,
-                    struct sentry_reply *ret, struct cella_error *err)
+                    uint32_t serial, struct sentry_reply *ret, struct cella_error *err)
 {
     char why[sizeof(ret->text)];
-    ssize_t n;
     size_t i;
     int r;
 
     if (send(c->control_fd, message, size, MSG_NOSIGNAL) < 0)
         return no_answer(c, what, -errno, err);
-    r = answer_wait(c->control_fd);
-    if (r <= 0)
-        return no_answer(c, what, r == 0 ? -ETIMEDOUT : r, err);
-    n = recv(c->control_fd, ret, sizeof(*ret), MSG_DONTWAIT | MSG_TRUNC);
-    if (n != (ssize_t)sizeof(*ret) || ret->n > SENTRY_ROWS_MAX || ret->code > 0 ||
-        ret->code < -4095)
-        return no_answer(c, what, n == 0 ? -EPIPE : n < 0 ? -errno : -EBADMSG, err);
+    r = answer_read(c, serial, ret);
+    if (r < 0)
+        return no_answer(c, what, r, err);
     if (ret->code == 0)
         return 0;
     memcpy(why, ret->text, sizeof(why));
@@ -137,7 +153,7 @@ int order_config(struct cell *c, const struct sentry_config *config, struct cell
 {
     struct sentry_reply reply;
 
-    return exchange(c, "start of the kernel", config, sizeof(*config), &reply, err);
+    return exchange(c, "start of the kernel", config, sizeof(*config), 0, &reply, err);
 }
 
 int order(struct cell *c, const char *what, uint32_t op, uint64_t arg, uint64_t arg2,
@@ -146,5 +162,7 @@ int order(struct cell *c, const char *what, uint32_t op, uint64_t arg, uint64_t 
     struct sentry_request q = {.op = op, .arg = arg, .arg2 = arg2};
     struct sentry_reply reply;
 
-    return exchange(c, what, &q, sizeof(q), ret_reply ? ret_reply : &reply, err);
+    c->serial += c->serial == UINT32_MAX ? 2 : 1;
+    q.serial = c->serial;
+    return exchange(c, what, &q, sizeof(q), q.serial, ret_reply ? ret_reply : &reply, err);
 }

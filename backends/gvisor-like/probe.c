@@ -74,6 +74,7 @@ static int tracer(void)
         return 2;
     what = emulate(pid);
     kill(pid, SIGKILL);
+    waitpid(pid, NULL, __WALL);
     return what ? 1 : 0;
 }
 

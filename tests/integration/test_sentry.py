@@ -84,3 +84,10 @@ def test_guest_code_runs_traced_by_the_sentry(cella, running):
     assert int(inside[0]) < 100 and inside[1] == "6.1.0-cella" != os.uname().release  # ids and name of its own kernel
     tracers = {int(status(pid)["TracerPid"][0]) for pid in stubs} - {0}  # 0: one that rests
     assert tracers and tracers <= set(map(int, os.listdir(f"/proc/{sentry}/task")))
+
+
+def test_the_most_tasks_are_told_although_nobody_looked(cella, running):
+    cell = running[0]
+    cella("exec", cell, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.2 & done; wait").ok()
+    told = cella("stats", cell, "--json").ok().json()
+    assert told["pids_peak"] >= 10 > told["pids"]  # agent, shell, eight

@@ -17,7 +17,7 @@
 
 #include "control.h"
 
-static uint64_t oom_kills, tasks_peak;
+static uint64_t oom_kills;
 static bool started;
 
 void control_oom_kill(void)
@@ -94,12 +94,10 @@ static void stats(struct sentry_reply *ret)
                                        .memory_peak = memfile_peak(),
                                        .disk_bytes = fs_disk_used(),
                                        .tasks = task_count(),
+                                       .tasks_peak = task_peak(),
                                        .tasks_refused = task_refused(),
                                        .oom_kills = oom_kills,
                                        .disk_refused = fs_disk_refused()};
-    if (ret->stats.tasks > tasks_peak)
-        tasks_peak = ret->stats.tasks;
-    ret->stats.tasks_peak = tasks_peak;
     TAILQ_FOREACH(t, all_tasks, link)
     ret->stats.system_calls += t->syscalls;
 }
@@ -177,8 +175,9 @@ static void answer_locked(const struct sentry_request *q, struct sentry_reply *r
 bool control_answer(const struct sentry_request *q, struct sentry_reply *ret)
 {
     memset(ret, 0, sizeof(*ret));
-    if (q->reserved)
+    if (!q->serial)
         return false;
+    ret->serial = q->serial;
     switch ((enum sentry_op)q->op) {
     case SENTRY_OP_START:
         if (started)

@@ -4,7 +4,9 @@
 /*
  * control - between the warden (the backend gvisor-like) and cella-sentry. One SOCK_SEQPACKET pair; requests and answers
  * are one datagram each, of fixed size, one at a time. The first is struct sentry_config, answered when the kernel is ready
- * and the agent loaded; then requests. A sentry that ends by itself leaves one more answer to STATS. Both sides are of one build. End of file ends the sentry.
+ * and the agent loaded; then requests, each with a serial that its answer repeats, so that an answer for which nobody waits
+ * any more is not taken for another's. Serial 0: the answer to the configuration, and the one to STATS that a sentry leaves
+ * which ends by itself. Both sides are of one build. End of file ends the sentry.
  *
  * The warden judges an answer as it would a guest's: the guest may have taken the sentry over.
  */
@@ -67,7 +69,7 @@ enum sentry_op {
 
 struct sentry_request {
     uint32_t op;
-    uint32_t reserved; /* 0 */
+    uint32_t serial; /* never 0 */
     uint64_t arg, arg2;
 };
 
@@ -91,6 +93,7 @@ struct sentry_process {
 struct sentry_reply {
     int32_t code; /* 0, or negative errno */
     uint32_t n;   /* rows */
+    uint32_t serial, reserved;
     union {
         struct sentry_stats stats;
         struct sentry_missing missing[SENTRY_ROWS_MAX];

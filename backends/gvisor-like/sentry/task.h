@@ -170,7 +170,7 @@ struct task *task_by_tid(int32_t tid);
 struct process *process_by_pid(int32_t pid);
 /* Limits: pids of the cell (spec.limits.pids), set at start and by the warden. */
 void task_set_limit(uint64_t tasks);
-uint64_t task_count(void), task_refused(void);
+uint64_t task_count(void), task_peak(void), task_refused(void);
 /* All tasks but the caller to the boundary and held there, and on again: pause, snapshot. From the control thread. */
 void tasks_stop(void), tasks_go_on(void);
 void tasks_kill_all(void); /* the cell ends */

@@ -19,7 +19,7 @@ static struct ids {
     struct process_list processes;
     struct task *bucket[BUCKETS];
     struct user_counts *users;
-    uint64_t count, limit, refused;
+    uint64_t count, peak, limit, refused;
     int32_t last;
 } * ids; /* in the arena */
 
@@ -50,6 +50,11 @@ void task_set_limit(uint64_t tasks)
 uint64_t task_count(void)
 {
     return ids ? ids->count : 0;
+}
+
+uint64_t task_peak(void)
+{
+    return ids ? ids->peak : 0;
 }
 
 uint64_t task_refused(void)
@@ -146,6 +151,8 @@ struct task *task_new(void)
     task->start_time = clock_monotonic();
     task->timer_slack = 50000;
     ids->count++;
+    if (ids->count > ids->peak)
+        ids->peak = ids->count;
     return task;
 }
 

@@ -30,18 +30,19 @@ static struct sentry_reply reply;
 
 static bool ask(uint32_t op, uint64_t arg, uint64_t arg2)
 {
-    struct sentry_request q = {.op = op, .arg = arg, .arg2 = arg2};
+    struct sentry_request q = {.op = op, .serial = 7, .arg = arg, .arg2 = arg2};
 
     return control_answer(&q, &reply);
 }
 
 static void starts_once(void **state)
 {
-    struct sentry_request bad = {.op = SENTRY_OP_STATS, .reserved = 1};
+    struct sentry_request bad = {.op = SENTRY_OP_STATS, .serial = 0};
 
     (void)state;
     assert_true(ask(SENTRY_OP_START, 0, 0));
     assert_int_equal(reply.code, 0);
+    assert_int_equal(reply.serial, 7);
     assert_true(ask(SENTRY_OP_START, 0, 0));
     assert_int_equal(reply.code, -EALREADY);
     assert_false(ask(0, 0, 0));
