@@ -302,6 +302,7 @@ static char *one_side(bool is_ours, scenario populate, scenario run)
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
+        alarm(120); /* a call that waits for ever is a failure */
         ours = is_ours;
         text = fdopen(fcntl(fileno(file), F_DUPFD, 1000), "w");
         (ours ? our_side : host_side)(populate, run);
