@@ -8,6 +8,7 @@
  * Invariants: on failure no process is left. The child is ours, so its pid cannot be reused before it is waited
  * for. What the child does is in jail_child.c. Threads: one.
  */
+#include <fcntl.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <sched.h>
@@ -56,11 +57,38 @@ static long born(int v2_fd, int *ret_pidfd)
     return syscall(SYS_clone3, &args, sizeof(args));
 }
 
-/* 0 when the program runs. */
-static int listen_to(int sock, struct cella_error *err)
+static int map_write(pid_t pid, const char *name, uint32_t id, struct cella_error *err)
+{
+    char path[64], line[32];
+    int n, fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+    n = snprintf(line, sizeof(line), "%u %u 1", JAIL_NOBODY, id);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, line, (size_t)n) != n) {
+        n = fail(err, -errno, "jail: %s: cannot write \"%s\": %s", path, line, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return n;
+    }
+    close(fd);
+    return 0;
+}
+
+static int map_ids(int sock, pid_t pid, uint32_t id, struct cella_error *err)
+{
+    int r = map_write(pid, "gid_map", id, err);
+
+    if (r == 0)
+        r = map_write(pid, "uid_map", id, err);
+    if (r == 0 && send(sock, "", 1, MSG_NOSIGNAL) != 1)
+        r = fail(err, -EIO, "jail: the process ended before it had its id");
+    return r;
+}
+
+static int hear(int sock, struct jail_report *ret, struct cella_error *err)
 {
     struct pollfd p = {.fd = sock, .events = POLLIN};
-    struct jail_report r;
     ssize_t got;
     int n;
 
@@ -71,13 +99,27 @@ static int listen_to(int sock, struct cella_error *err)
         return fail(err, -ETIMEDOUT,
                     "jail: not ready after %d s; is a mount source on a dead network file system?",
                     READY_MS / 1000);
-    got = recv(sock, &r, sizeof(r), 0);
-    if (got == 0)
-        return 0;
-    if (got != (ssize_t)sizeof(r))
+    got = recv(sock, ret, sizeof(*ret), 0);
+    if (got != 0 && got != (ssize_t)sizeof(*ret))
         return fail(err, -EIO, "jail: unreadable report");
-    r.text[sizeof(r.text) - 1] = 0;
-    return fail(err, r.code < 0 ? r.code : -EIO, "jail: %s", r.text);
+    return (int)got;
+}
+
+/* 0 when the program runs. */
+static int listen_to(int sock, const struct jail *j, pid_t pid, struct cella_error *err)
+{
+    struct jail_report report;
+    int r = hear(sock, &report, err);
+
+    if (r > 0 && report.code == JAIL_IN_OWN_USERS && j->own_users) {
+        r = map_ids(sock, pid, j->id, err);
+        if (r == 0)
+            r = hear(sock, &report, err);
+    }
+    if (r <= 0)
+        return r;
+    report.text[sizeof(report.text) - 1] = 0;
+    return fail(err, report.code < 0 ? report.code : -EIO, "jail: %s", report.text);
 }
 
 static void end_child(pid_t pid)
@@ -115,7 +157,7 @@ int jail_spawn(const struct jail *j, pid_t *ret_pid, int *ret_pidfd, struct cell
         close(c.entry_fds[i]);
     close(sync[1]);
     if (r == 0) {
-        r = listen_to(sync[0], err);
+        r = listen_to(sync[0], j, (pid_t)pid, err);
         if (r < 0) {
             end_child((pid_t)pid);
             close(pidfd);

@@ -16,6 +16,7 @@
 
 #define JAIL_BINDS_MAX 96
 #define JAIL_FDS_MAX 40
+#define JAIL_NOBODY 65534u
 
 struct jail_bind {
     const char *source; /* of the host, absolute; no link is followed. */
@@ -34,6 +35,7 @@ struct jail {
     int unplaced; /* namespaces, group and descriptors only: the program, a path of the host's, leaves root and rights behind by itself */
     int many_fds; /* as many descriptors as the host lets a process have, instead of 1024 */
     int proc;     /* with /proc, of its own processes only */
+    int own_users; /* in a user namespace of its own, too, where its id is JAIL_NOBODY and there is no other */
     int borrow_fds[JAIL_FDS_MAX]; /* become 0, 1, 2 …; -1 = /dev/null */
     int n_fds;
     struct jail_bind binds[JAIL_BINDS_MAX];

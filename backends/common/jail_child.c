@@ -17,6 +17,7 @@
 #include <linux/mount.h>
 #include <linux/openat2.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/prctl.h>
@@ -268,13 +269,30 @@ static void arrange_fds(struct jail_child *c, int null)
         die(c, -errno, "descriptors: cannot close the host's: %s", strerror(errno));
 }
 
+/* As long as it is root, so that no setting of the host's for strangers' namespaces matters. All capabilities there, none
+   anywhere else. */
+static void enter_own_users(const struct jail_child *c)
+{
+    const struct jail_report here = {.code = JAIL_IN_OWN_USERS};
+    char answer;
+
+    if (unshare(CLONE_NEWUSER) < 0)
+        die(c, -errno, "user namespace: %s; user.max_user_namespaces must be above 0",
+            strerror(errno));
+    if (send(c->sync_fd, &here, sizeof(here), MSG_NOSIGNAL) != (ssize_t)sizeof(here) ||
+        recv(c->sync_fd, &answer, 1, 0) != 1)
+        _exit(1);
+}
+
 static void drop(const struct jail_child *c)
 {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct none[2] = {{0}};
-    uint32_t id = c->jail->id;
+    uint32_t id = c->jail->own_users ? JAIL_NOBODY : c->jail->id;
     int cap;
 
+    if (c->jail->own_users)
+        enter_own_users(c);
     for (cap = 0; cap < 64; cap++)
         if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
             die(c, -errno, "capability %d: cannot drop it: %s", cap, strerror(errno));

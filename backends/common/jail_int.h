@@ -7,8 +7,10 @@
 
 #include "jail.h"
 
+#define JAIL_IN_OWN_USERS 1 /* the child waits for its id; what it is answered is one byte */
+
 struct jail_report {
-    int32_t code; /* negative errno */
+    int32_t code; /* negative errno, or JAIL_IN_OWN_USERS */
     char text[500];
 };
 

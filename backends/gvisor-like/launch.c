@@ -185,7 +185,7 @@ static int sentry_spawn(struct cell *c, const struct cella_spec *spec, const str
         j->at = at;
         j->id = spec->uid_base;
         j->cgroup = &c->cgroup;
-        j->many_fds = 1;
+        j->many_fds = j->own_users = 1;
         j->borrow_fds[0] = j->borrow_fds[1] = -1;
         j->borrow_fds[SENTRY_FD_LOG] = e->log[1];
         j->borrow_fds[SENTRY_FD_CONTROL] = e->control[1];

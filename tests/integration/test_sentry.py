@@ -61,6 +61,14 @@ def test_namespaces_are_neither_the_hosts_nor_shared(running):
         assert {os.readlink(f"/proc/{pid}/ns/{kind}") for pid in stubs} == {theirs}
 
 
+def test_the_sentry_is_nobody_among_users_of_its_own(running):
+    _, _, sentry, stubs = running
+    theirs = os.readlink(f"/proc/{sentry}/ns/user")
+    assert theirs != os.readlink("/proc/self/ns/user") and {os.readlink(f"/proc/{pid}/ns/user") for pid in stubs} == {theirs}
+    for name, of_the_host in (("uid_map", "Uid"), ("gid_map", "Gid")):
+        assert pathlib.Path(f"/proc/{sentry}/{name}").read_text().split() == ["65534", status(sentry)[of_the_host][0], "1"]
+
+
 def test_the_roots(running):
     _, gofer, sentry, _ = running
     assert [os.path.basename(name) for name in files(f"/proc/{sentry}/root")] == ["sentry"]

@@ -324,6 +324,7 @@ static int new_context(struct platform_as *as, struct platform_context **ret_con
         free(context);
         return error;
     }
+    near_join(context);
     *ret_context = context;
     return 0;
 }
@@ -337,6 +338,7 @@ static void release_context(struct platform_context *context)
     pthread_mutex_lock(&as->lock);
     stays = context->tid == as->pid || as->n_resting < RESTING_MAX - 1;
     pthread_mutex_unlock(&as->lock);
+    near_leave(context);
     detach(context, stays ? stub.pause : stub.exit);
     if (!context->dead && stays)
         rest(as, context->tid);
@@ -377,12 +379,14 @@ static int run(struct platform_context *context, struct user_regs_struct *regs,
     ret_stop->event = PLATFORM_DEAD;
     if (context->dead || ptrace(PTRACE_SETREGS, context->tid, 0, regs))
         goto gone;
+    near_enter(context);
     do {
         if (ptrace(PTRACE_SYSEMU, context->tid, 0, 0) || wait_stop(context, &status) ||
             ptrace(PTRACE_GETREGS, context->tid, 0, regs))
             goto gone;
         again = ptrace_read_stop(context, status, regs, ret_stop);
     } while (again);
+    near_stopped(context);
     __atomic_store_n(&context->running, false, __ATOMIC_SEQ_CST);
     if (ret_stop->event == PLATFORM_SYSCALL && wants_thread(regs))
         spare_thread(context);
@@ -445,7 +449,9 @@ static int init(int memory_fd)
     context = (struct platform_context){.as = source, .tid = source->pid};
     error = learn_xstate(&context);
     detach(&context, stub.pause);
-    return error ? error : source->dead ? -ESRCH : 0;
+    if (!error)
+        error = source->dead ? -ESRCH : near_begin();
+    return error;
 }
 
 /* The clock of a process is the kernel's number for it: CPUCLOCK_SCHED of all threads of this pid. A stub serves one address

@@ -28,12 +28,31 @@ struct platform_as {
     struct platform_as *next; /* of the pool */
 };
 
+/* Of near.c. */
+struct near {
+    pid_t sentry;     /* the thread of the sentry */
+    bool listed;      /* near_leave() has something to do */
+    bool bound;       /* atomic: both may run on one processor alone */
+    uint32_t runs;    /* atomic: how often guest code was entered */
+    uint32_t seen;    /* of them, at the last look */
+    uint64_t entered; /* ms */
+    uint64_t since;   /* bound, ms */
+    TAILQ_ENTRY(platform_context) link;
+};
+
 struct platform_context {
     struct platform_as *as;
     pid_t tid;
     bool dead;
     bool interrupted, running; /* atomic */
+    struct near near;
 };
+
+int near_begin(void); /* before there is a context; -errno */
+void near_join(struct platform_context *context);
+void near_leave(struct platform_context *context);
+void near_enter(struct platform_context *context);   /* guest code is about to run */
+void near_stopped(struct platform_context *context); /* it has stopped */
 
 int ptrace_change(struct platform_context *context, const struct platform_change *changes,
                   unsigned n_changes);
