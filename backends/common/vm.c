@@ -13,20 +13,6 @@
 
 #include "vm.h"
 
-const char *option_str(const struct cella_options *o, const char *name, const char *def)
-{
-    const struct cella_option_value *v = cella_options_get(o, name);
-
-    return v && v->str ? v->str : def;
-}
-
-int64_t option_int(const struct cella_options *o, const char *name, int64_t def)
-{
-    const struct cella_option_value *v = cella_options_get(o, name);
-
-    return v ? v->i64 : def;
-}
-
 void vm_destroy(void *self)
 {
     launch_free(self);
@@ -136,14 +122,9 @@ int vm_connect(void *self, uint32_t port, int *ret_fd, struct cella_error *err)
 
 int vm_reap(const struct cella_host *host, const struct cella_reap *reap, struct cella_error *err)
 {
-    struct cgroup_layout layout;
-    int r = cgroup_layout_read(&layout, err);
-
     (void)host;
     /* the engine dies with its warden; memory and disk have no name, the sockets are in scratch */
-    return r < 0 ? r
-                 : cgroup_reap(&layout, reap->cell_id, reap->dry_run != 0, reap->ctx, reap->found,
-                               err);
+    return cgroup_reap_cell(reap, err);
 }
 
 int vm_pause(void *self, struct cella_error *err)

@@ -24,6 +24,7 @@
 #include "cgroup.h"
 #include "engine.h"
 #include "host.h"
+#include "spec.h"
 #include "util.h"
 
 #define CONSOLE_KEPT 32768u
@@ -82,12 +83,6 @@ struct vm {
     uint32_t limit_hit;
 };
 
-static inline const struct cella_mount *spec_mount(const struct cella_spec *spec, uint32_t i)
-{
-    return (const struct cella_mount *)(const void *)((const char *)spec->mounts +
-                                                      (uint64_t)i * spec->mount_stride);
-}
-
 /* vm.c: what a backend's table points to. own_tap_fd of the spec is closed in any case. */
 int vm_create(const struct vm_kind *kind, const struct cella_host *host,
               const struct cella_spec *spec, void **ret_self, struct cella_error *err);
@@ -108,9 +103,6 @@ int vm_stats(void *self, struct cella_stats *ret_stats, struct cella_error *err)
 int vm_resize(void *self, const struct cella_limits *limits, struct cella_error *err);
 int vm_snapshot(void *self, const struct cella_snapshot *snapshot, struct cella_error *err);
 int vm_fork(void *self, const struct cella_spec *child, void **ret_self, struct cella_error *err);
-
-const char *option_str(const struct cella_options *o, const char *name, const char *def);
-int64_t option_int(const struct cella_options *o, const char *name, int64_t def);
 
 /* vm_launch.c */
 /* `copy`: of a snapshot, which boots no kernel. */
@@ -179,9 +171,6 @@ extern const struct cella_method vm_methods[VM_N_METHODS];
          .help = "more words for the guest kernel's command line",                                 \
          .def = "",                                                                                \
          .type = CELLA_OPT_STRING},                                                                \
-        {.name = "cgroup-parent",                                                                  \
-         .help = "cgroup v2 group below the root of the tree that holds all cells",                \
-         .def = "cella",                                                                           \
-         .type = CELLA_OPT_STRING},
+        CGROUP_PARENT_OPTION,
 
 #endif

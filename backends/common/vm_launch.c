@@ -92,11 +92,10 @@ static int mounts_check(const struct cella_spec *spec, struct cella_error *err)
 static int spec_check(const struct cella_spec *spec, int copy, struct cella_error *err)
 {
     static const char *const hint = "cella image kernel fetch gets one";
-    int r = 0;
+    int r = spec_check_id(spec, STEP_SPEC, err);
 
-    if (strlen(spec->cell_id) != CELLA_ID_LEN)
-        return cella_error_set(err, -EINVAL, STEP_SPEC, "cell id \"%s\": expected %d characters",
-                               spec->cell_id, CELLA_ID_LEN);
+    if (r < 0)
+        return r;
     if (!spec->uid_base)
         return cella_error_set(err, -EINVAL, STEP_SPEC,
                                "id range: a machine needs an id of its own that is not 0");

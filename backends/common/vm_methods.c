@@ -53,13 +53,7 @@ static int32_t balloon(void *self, uint64_t bytes, struct cella_error *err)
     return limits_resize(self, &l, err);
 }
 
-static int32_t limit_cpu(void *self, uint64_t millis, struct cella_error *err)
-{
-    struct cella_limits l = {.cpu_millis = millis};
-    int r = limit_given(millis, "millis", "cpu", err);
-
-    return r < 0 ? r : limits_resize(self, &l, err);
-}
+LIMIT_METHOD(cpu, cpu_millis, millis)
 
 const struct cella_method vm_methods[VM_N_METHODS] = {
     {"console", "-> json", "the last of what the guest's kernel said on its serial console",
@@ -68,6 +62,5 @@ const struct cella_method vm_methods[VM_N_METHODS] = {
      (cella_method_fn)machine, 0, 0},
     {"balloon", "u64 bytes -> i32", "leave the guest so much of its memory",
      (cella_method_fn)balloon, 0, 0},
-    {"limit-cpu", "u64 millis -> i32", "set the CPU limit of the running cell; 1000 is one CPU",
-     (cella_method_fn)limit_cpu, 0, 0},
+    LIMIT_CPU_METHOD,
 };

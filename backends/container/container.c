@@ -15,18 +15,8 @@
 #include "container.h"
 
 static const struct cella_option options[] = {
-    {.name = "cgroup-parent",
-     .help = "cgroup v2 group below the root of the tree that holds all cells",
-     .def = "cella",
-     .type = CELLA_OPT_STRING},
+    CGROUP_PARENT_OPTION,
 };
-
-static const char *option_str(const struct cella_options *o, const char *name)
-{
-    const struct cella_option_value *v = cella_options_get(o, name);
-
-    return v ? v->str : NULL;
-}
 
 static void container_destroy(void *self)
 {
@@ -61,11 +51,10 @@ static int container_create(const struct cella_host *host, const struct cella_sp
 {
     struct cgroup_layout layout;
     struct container *c;
-    int r;
+    int r = spec_check_id(spec, STEP_SPEC, err);
 
-    if (strlen(spec->cell_id) != CELLA_ID_LEN)
-        return cella_error_set(err, -EINVAL, STEP_SPEC, "cell id \"%s\": expected %d characters",
-                               spec->cell_id, CELLA_ID_LEN);
+    if (r < 0)
+        return r;
     c = calloc(1, sizeof(*c));
     if (!c)
         return cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
@@ -78,7 +67,7 @@ static int container_create(const struct cella_host *host, const struct cella_sp
         c->limits = *spec->limits;
     r = cgroup_layout_read(&layout, err);
     if (r == 0)
-        r = cgroup_create(&layout, option_str(spec->options, "cgroup-parent"), c->id,
+        r = cgroup_create(&layout, option_str(spec->options, "cgroup-parent", NULL), c->id,
                           wanted(&layout, &c->limits), &c->cgroup, err);
     if (r == 0)
         r = limits_apply(c, spec, err);
@@ -137,15 +126,9 @@ static int container_connect(void *self, uint32_t port, int *ret_fd, struct cell
 static int container_reap(const struct cella_host *host, const struct cella_reap *reap,
                           struct cella_error *err)
 {
-    struct cgroup_layout layout;
-    int r = cgroup_layout_read(&layout, err);
-
     (void)host;
-    /* processes, mounts and namespaces of a cell have no name: they end with what is in its groups
-     */
-    return r < 0 ? r
-                 : cgroup_reap(&layout, reap->cell_id, reap->dry_run != 0, reap->ctx, reap->found,
-                               err);
+    /* processes, mounts and namespaces of a cell have no name: they end with what is in its groups */
+    return cgroup_reap_cell(reap, err);
 }
 
 static int container_pause(void *self, struct cella_error *err)

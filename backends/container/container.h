@@ -21,6 +21,7 @@
 #include <cella/backend.h>
 
 #include "cgroup.h"
+#include "spec.h"
 #include "util.h"
 
 #define STREAM_FD 3           /* the agent's end of the stream, in the cell */
@@ -83,11 +84,6 @@ struct report {
     uint32_t idmapped;
     char text[480];
 };
-
-static inline const struct cella_mount *spec_mount(const struct cella_spec *spec, uint32_t i)
-{
-    return (const void *)((const char *)spec->mounts + (size_t)i * spec->mount_stride);
-}
 
 /* launch.c */
 int launch(struct container *c, const struct cella_spec *spec, struct cella_error *err);

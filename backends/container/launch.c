@@ -24,56 +24,18 @@
 #include "nspair.h"
 
 #define READY_MS 30000
-#define SEALS_NEEDED (F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-
-static int agent_check(int fd, struct cella_error *err)
-{
-    int seals = fcntl(fd, F_GET_SEALS);
-
-    if (seals < 0)
-        return cella_error_set(err, -EINVAL, STEP_SPEC, "agent: descriptor %d is not a memfd: %s",
-                               fd, strerror(errno));
-    if ((seals & SEALS_NEEDED) != SEALS_NEEDED)
-        return cella_error_set(
-            err, -EPERM, STEP_SPEC,
-            "agent: the memfd is not sealed (seals %#x, needed %#x); the cell could change "
-            "the program that runs in it",
-            (unsigned)seals, (unsigned)SEALS_NEEDED);
-    return 0;
-}
 
 static int spec_check(const struct cella_spec *spec, struct cella_error *err)
 {
     uint32_t i;
+    int r = spec_check_processes(spec, LAUNCH_MOUNTS_MAX, STEP_SPEC, err);
 
-    if (!spec->root || spec->root[0] != '/')
-        return cella_error_set(err, -EINVAL, STEP_SPEC,
-                               "root \"%s\": expected an absolute directory",
-                               spec->root ? spec->root : "");
-    if (spec->uid_count < 65536 || !spec->uid_base)
-        return cella_error_set(err, -EINVAL, STEP_SPEC,
-                               "id range %u+%u: expected 65536 ids that do not begin at 0",
-                               spec->uid_base, spec->uid_count);
-    if (spec->borrow_userns_fd < 0 && spec->borrow_netns_fd >= 0)
-        return cella_error_set(err, -EINVAL, STEP_SPEC,
-                               "a network namespace without the user namespace that owns it");
-    if (spec->n_mounts > LAUNCH_MOUNTS_MAX)
-        return cella_error_set(err, -E2BIG, STEP_SPEC, "%u mounts: at most %d", spec->n_mounts,
-                               LAUNCH_MOUNTS_MAX);
-    for (i = 0; i < spec->n_mounts; i++) {
-        const struct cella_mount *m = spec_mount(spec, i);
-        if (!m->target || m->target[0] != '/' || !m->target[1] || strstr(m->target, "/../"))
-            return cella_error_set(err, -EINVAL, STEP_SPEC,
-                                   "mount target \"%s\": expected an absolute path",
-                                   m->target ? m->target : "");
-        if (m->type != CELLA_MOUNT_BIND && m->type != CELLA_MOUNT_TMPFS)
-            return cella_error_set(err, -EINVAL, STEP_SPEC, "mount %s: unknown type %u", m->target,
-                                   m->type);
-        if (m->type == CELLA_MOUNT_BIND && (!m->source || m->source[0] != '/'))
-            return cella_error_set(err, -EINVAL, STEP_SPEC, "mount %s: no absolute source",
-                                   m->target);
-    }
-    return agent_check(spec->borrow_agent_fd, err);
+    if (r == 0 && spec->borrow_userns_fd < 0 && spec->borrow_netns_fd >= 0)
+        r = cella_error_set(err, -EINVAL, STEP_SPEC,
+                            "a network namespace without the user namespace that owns it");
+    for (i = 0; r == 0 && i < spec->n_mounts; i++)
+        r = spec_check_mount(spec_mount(spec, i), STEP_SPEC, err);
+    return r;
 }
 
 /* The first process; in the v2 group from birth, where there is one. */

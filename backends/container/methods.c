@@ -15,29 +15,9 @@
 #define MOUNTINFO_MAX (1u << 20)
 #define PROCS_MAX (1u << 16)
 
-static int32_t limit_memory(void *self, uint64_t bytes, struct cella_error *err)
-{
-    struct cella_limits l = {.memory_bytes = bytes};
-    int r = limit_given(bytes, "bytes", "memory", err);
-
-    return r < 0 ? r : limits_resize(self, &l, err);
-}
-
-static int32_t limit_pids(void *self, uint64_t count, struct cella_error *err)
-{
-    struct cella_limits l = {.pids = count};
-    int r = limit_given(count, "count", "pids", err);
-
-    return r < 0 ? r : limits_resize(self, &l, err);
-}
-
-static int32_t limit_cpu(void *self, uint64_t millis, struct cella_error *err)
-{
-    struct cella_limits l = {.cpu_millis = millis};
-    int r = limit_given(millis, "millis", "cpu", err);
-
-    return r < 0 ? r : limits_resize(self, &l, err);
-}
+LIMIT_METHOD(memory, memory_bytes, bytes)
+LIMIT_METHOD(pids, pids, count)
+LIMIT_METHOD(cpu, cpu_millis, millis)
 
 static const char *next_field(const char *p, const char **ret_end)
 {
@@ -141,12 +121,9 @@ static int64_t processes(void *self, char *out, uint64_t cap, struct cella_error
 }
 
 const struct cella_method container_methods[CONTAINER_N_METHODS] = {
-    {"limit-memory", "u64 bytes -> i32", "set the memory limit of the running cell",
-     (cella_method_fn)limit_memory, 0, 0},
-    {"limit-pids", "u64 count -> i32", "set the task limit of the running cell",
-     (cella_method_fn)limit_pids, 0, 0},
-    {"limit-cpu", "u64 millis -> i32", "set the CPU limit of the running cell; 1000 is one CPU",
-     (cella_method_fn)limit_cpu, 0, 0},
+    LIMIT_MEMORY_METHOD,
+    LIMIT_PIDS_METHOD,
+    LIMIT_CPU_METHOD,
     {"mounts", "-> json", "the cell's mounts: target, type, options", (cella_method_fn)mounts, 0,
      0},
     {"processes", "-> json", "the cell's processes: pid on the host and name",

@@ -15,10 +15,7 @@
 #include "gvisor_like.h"
 
 static const struct cella_option options[] = {
-    {.name = "cgroup-parent",
-     .help = "cgroup v2 group below the root of the tree that holds all cells",
-     .def = "cella",
-     .type = CELLA_OPT_STRING},
+    CGROUP_PARENT_OPTION,
 };
 
 static void destroy(void *self)
@@ -65,15 +62,12 @@ static struct cell *cell_new(const struct cella_host *host, const struct cella_s
 static int create(const struct cella_host *host, const struct cella_spec *spec, void **ret_self,
                   struct cella_error *err)
 {
-    const struct cella_option_value *parent = cella_options_get(spec->options, "cgroup-parent");
     struct cgroup_layout layout;
     struct cell *c;
-    int r;
+    int r = spec_check_id(spec, STEP_SPEC, err);
 
-    if (strlen(spec->cell_id) != CELLA_ID_LEN)
-        return cella_error_set(err, -EINVAL, STEP_SPEC, "cell id \"%s\": expected %d characters",
-                               spec->cell_id, CELLA_ID_LEN);
-    r = spec_check(spec, err);
+    if (r == 0)
+        r = spec_check(spec, err);
     if (r < 0)
         return r;
     c = cell_new(host, spec);
@@ -81,8 +75,8 @@ static int create(const struct cella_host *host, const struct cella_spec *spec, 
         return cella_error_set(err, -ENOMEM, STEP_SPEC, "out of memory");
     r = cgroup_layout_read(&layout, err);
     if (r == 0)
-        r = cgroup_create(&layout, parent ? parent->str : NULL, c->id, wanted(&layout), &c->cgroup,
-                          err);
+        r = cgroup_create(&layout, option_str(spec->options, "cgroup-parent", NULL), c->id,
+                          wanted(&layout), &c->cgroup, err);
     if (r == 0)
         r = limits_apply(c, err);
     if (r == 0)
@@ -143,14 +137,9 @@ static int connect_port(void *self, uint32_t port, int *ret_fd, struct cella_err
 static int reap(const struct cella_host *host, const struct cella_reap *reap,
                 struct cella_error *err)
 {
-    struct cgroup_layout layout;
-    int r = cgroup_layout_read(&layout, err);
-
     (void)host;
     /* processes, mounts and namespaces of a cell have no name: they end with what is in its groups */
-    return r < 0 ? r
-                 : cgroup_reap(&layout, reap->cell_id, reap->dry_run != 0, reap->ctx, reap->found,
-                               err);
+    return cgroup_reap_cell(reap, err);
 }
 
 static int pause_cell(void *self, struct cella_error *err)

@@ -20,6 +20,7 @@
 
 #include "cgroup.h"
 #include "sentry/control.h"
+#include "spec.h"
 #include "util.h"
 
 #define LOG_TOPIC "gvisor-like"
@@ -44,11 +45,6 @@ struct cell {
     char words[300];           /* the last line of the log */
     uint32_t n_words, serial;  /* serial: of the last order */
 };
-
-static inline const struct cella_mount *spec_mount(const struct cella_spec *spec, uint32_t i)
-{
-    return (const void *)((const char *)spec->mounts + (size_t)i * spec->mount_stride);
-}
 
 /* launch.c */
 int spec_check(const struct cella_spec *spec, struct cella_error *err);

@@ -20,8 +20,7 @@
 
 #define SENTRY_PATH "/cella/sentry" /* in its jail */
 #define GOFER_ARGS_FIXED 4
-#define MOUNTS_MAX 256
-#define SEALS_NEEDED (F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define MOUNTS_MAX 256u
 
 /* Ends of what joins warden, sentry and gofer; [0] is the first named's. */
 struct ends {
@@ -32,54 +31,24 @@ struct ends {
 
 static int mount_check(const struct cella_mount *m, struct cella_error *err)
 {
-    if (!m->target || m->target[0] != '/' || !m->target[1] || strstr(m->target, "/../"))
-        return cella_error_set(err, -EINVAL, STEP_SPEC,
-                               "mount target \"%s\": expected an absolute path",
-                               m->target ? m->target : "");
-    if (m->type == CELLA_MOUNT_TMPFS)
-        return strlen(m->target) < SENTRY_TARGET_MAX
-                   ? 0
-                   : cella_error_set(err, -ENAMETOOLONG, STEP_SPEC, "mount %s: at most %u bytes",
-                                     m->target, SENTRY_TARGET_MAX - 1);
-    if (m->type != CELLA_MOUNT_BIND)
-        return cella_error_set(err, -EINVAL, STEP_SPEC, "mount %s: unknown type %u", m->target,
-                               m->type);
-    if (!(m->flags & CELLA_MOUNT_IMAGE))
-        return cella_error_set(err, -ENOTSUP, STEP_SPEC,
-                               "mount %s: the backend gvisor-like shows no directory of the host; "
-                               "copy files with cella cp, or choose the backend container",
-                               m->target);
-    if (!m->source || m->source[0] != '/')
-        return cella_error_set(err, -EINVAL, STEP_SPEC, "mount %s: no absolute source", m->target);
-    return 0;
-}
+    int r = spec_check_mount(m, STEP_SPEC, err);
 
-static int agent_check(int fd, struct cella_error *err)
-{
-    int seals = fcntl(fd, F_GET_SEALS);
-
-    if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED)
-        return cella_error_set(err, seals < 0 ? -EINVAL : -EPERM, STEP_SPEC,
-                               "agent: descriptor %d is no sealed memfd", fd);
-    return 0;
+    if (r == 0 && m->type == CELLA_MOUNT_TMPFS && strlen(m->target) >= SENTRY_TARGET_MAX)
+        r = cella_error_set(err, -ENAMETOOLONG, STEP_SPEC, "mount %s: at most %u bytes", m->target,
+                            SENTRY_TARGET_MAX - 1);
+    if (r == 0 && m->type == CELLA_MOUNT_BIND && !(m->flags & CELLA_MOUNT_IMAGE))
+        r = cella_error_set(err, -ENOTSUP, STEP_SPEC,
+                            "mount %s: the backend gvisor-like shows no directory of the host; "
+                            "copy files with cella cp, or choose the backend container",
+                            m->target);
+    return r;
 }
 
 int spec_check(const struct cella_spec *spec, struct cella_error *err)
 {
     uint32_t i, n_tmpfs = 0;
-    int r = 0;
+    int r = spec_check_processes(spec, MOUNTS_MAX, STEP_SPEC, err);
 
-    if (!spec->root || spec->root[0] != '/')
-        return cella_error_set(err, -EINVAL, STEP_SPEC,
-                               "root \"%s\": expected an absolute directory",
-                               spec->root ? spec->root : "");
-    if (spec->uid_count < 65536 || !spec->uid_base)
-        return cella_error_set(err, -EINVAL, STEP_SPEC,
-                               "id range %u+%u: expected 65536 ids that do not begin at 0",
-                               spec->uid_base, spec->uid_count);
-    if (spec->n_mounts > MOUNTS_MAX)
-        return cella_error_set(err, -E2BIG, STEP_SPEC, "%u mounts: at most %d", spec->n_mounts,
-                               MOUNTS_MAX);
     for (i = 0; r == 0 && i < spec->n_mounts; i++) {
         r = mount_check(spec_mount(spec, i), err);
         n_tmpfs += spec_mount(spec, i)->type == CELLA_MOUNT_TMPFS;
@@ -90,7 +59,7 @@ int spec_check(const struct cella_spec *spec, struct cella_error *err)
     if (r == 0 && spec->hostname && strlen(spec->hostname) >= SENTRY_HOSTNAME_MAX)
         return cella_error_set(err, -ENAMETOOLONG, STEP_SPEC, "hostname %s: at most %u bytes",
                                spec->hostname, SENTRY_HOSTNAME_MAX - 1);
-    return r < 0 ? r : agent_check(spec->borrow_agent_fd, err);
+    return r;
 }
 
 /* ---- processes ---- */

@@ -11,29 +11,9 @@
 
 #define ROWS_MAX 4096u
 
-static int32_t limit_memory(void *self, uint64_t bytes, struct cella_error *err)
-{
-    struct cella_limits l = {.memory_bytes = bytes};
-    int r = limit_given(bytes, "bytes", "memory", err);
-
-    return r < 0 ? r : limits_resize(self, &l, err);
-}
-
-static int32_t limit_pids(void *self, uint64_t count, struct cella_error *err)
-{
-    struct cella_limits l = {.pids = count};
-    int r = limit_given(count, "count", "pids", err);
-
-    return r < 0 ? r : limits_resize(self, &l, err);
-}
-
-static int32_t limit_cpu(void *self, uint64_t millis, struct cella_error *err)
-{
-    struct cella_limits l = {.cpu_millis = millis};
-    int r = limit_given(millis, "millis", "cpu", err);
-
-    return r < 0 ? r : limits_resize(self, &l, err);
-}
+LIMIT_METHOD(memory, memory_bytes, bytes)
+LIMIT_METHOD(pids, pids, count)
+LIMIT_METHOD(cpu, cpu_millis, millis)
 
 static void missing_row(struct buf *b, const struct sentry_reply *reply, uint32_t i)
 {
@@ -95,12 +75,9 @@ static int64_t processes(void *self, char *out, uint64_t cap, struct cella_error
 }
 
 const struct cella_method methods[N_METHODS] = {
-    {"limit-memory", "u64 bytes -> i32", "set the memory limit of the running cell",
-     (cella_method_fn)limit_memory, 0, 0},
-    {"limit-pids", "u64 count -> i32", "set the task limit of the running cell",
-     (cella_method_fn)limit_pids, 0, 0},
-    {"limit-cpu", "u64 millis -> i32", "set the CPU limit of the running cell; 1000 is one CPU",
-     (cella_method_fn)limit_cpu, 0, 0},
+    LIMIT_MEMORY_METHOD,
+    LIMIT_PIDS_METHOD,
+    LIMIT_CPU_METHOD,
     {"missing", "-> json", "system calls the cell asked for and did not get: number, name, count",
      (cella_method_fn)missing, 0, 0},
     {"processes", "-> json", "the cell's processes: pid in the cell, tasks and name",

@@ -18,6 +18,8 @@
 
 #include <sys/types.h>
 
+#include <cella/backend.h>
+
 #include "util.h"
 
 enum cgroup_controller {
@@ -114,5 +116,15 @@ void cgroup_stats_read(const struct cgroup *g, struct cgroup_stats *ret);
    their number or -errno. */
 int cgroup_reap(const struct cgroup_layout *l, const char *id, int dry_run, void *ctx,
                 void (*found)(void *ctx, const char *what), struct cella_error *err);
+/* The same, on this host, as a backend is asked for it. */
+int cgroup_reap_cell(const struct cella_reap *reap, struct cella_error *err);
+
+/* Every backend's option: the `parent` of cgroup_create(). */
+#define CGROUP_PARENT_OPTION                                                                       \
+    {                                                                                              \
+        .name = "cgroup-parent",                                                                   \
+        .help = "cgroup v2 group below the root of the tree that holds all cells", .def = "cella", \
+        .type = CELLA_OPT_STRING                                                                   \
+    }
 
 #endif

@@ -110,3 +110,13 @@ int cgroup_reap(const struct cgroup_layout *l, const char *id, int dry_run, void
     cgroup_close(&g);
     return r < 0 ? r : (int)n;
 }
+
+int cgroup_reap_cell(const struct cella_reap *reap, struct cella_error *err)
+{
+    struct cgroup_layout layout;
+    int r = cgroup_layout_read(&layout, err);
+
+    if (r == 0)
+        r = cgroup_reap(&layout, reap->cell_id, reap->dry_run != 0, reap->ctx, reap->found, err);
+    return r;
+}

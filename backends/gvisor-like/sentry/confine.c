@@ -17,8 +17,6 @@
  * The end: @seccomp sentry: exit exit_group
  */
 #include <errno.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,43 +25,24 @@
 
 #include "confine.h"
 #include "control.h"
+#include "refuse.h"
 #include "sentry_filter.h"
 
 const struct sock_fprog confine_program = {.len = sizeof(filter_sentry) / sizeof(filter_sentry[0]),
                                            .filter = (struct sock_filter *)filter_sentry};
 const unsigned confine_calls = FILTER_sentry_CALLS;
 
-/* In a signal handler: nothing but write and exit. */
-static void refused(int signal, siginfo_t *info, void *context)
-{
-    static const char text[] = "sentry: a thread asked the host for system call ";
-    char line[sizeof(text) + 16];
-    unsigned nr = (unsigned)info->si_syscall, div = 1000;
-    size_t n = sizeof(text) - 1;
-
-    (void)signal;
-    (void)context;
-    memcpy(line, text, n);
-    for (; div; div /= 10)
-        line[n++] = (char)('0' + nr / div % 10);
-    line[n++] = '\n';
-    (void)!write(SENTRY_FD_LOG, line, n);
-    _exit(SENTRY_EXIT_HOST);
-}
-
 int confine_sentry(void)
 {
 #if defined(__SANITIZE_ADDRESS__)
-    (void)refused;
     return -ENOSYS;
 #else
-    struct sigaction a;
-    long r;
+    long r = refuse_by("sentry: a thread asked the host for system call ", SENTRY_FD_LOG,
+                       SENTRY_EXIT_HOST);
 
-    memset(&a, 0, sizeof(a));
-    a.sa_sigaction = refused;
-    a.sa_flags = SA_SIGINFO;
-    if (sigaction(SIGSYS, &a, NULL) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+    if (r < 0)
+        return (int)r;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
     r = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &confine_program);
     return r < 0 ? -errno : r > 0 ? -ESRCH : 0; /* > 0: a thread that has another filter */

@@ -13,11 +13,9 @@
  * Where the clock is no matter of the vDSO: @seccomp vmm vcpu: clock_gettime
  */
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <linux/seccomp.h>
@@ -25,6 +23,7 @@
 #include "confine.h"
 #include "control.h"
 #include "filters.h"
+#include "refuse.h"
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -33,33 +32,12 @@ const struct sock_fprog confine_vmm_program = {.len = LEN(filter_vmm),
 const struct sock_fprog confine_vcpu_program = {.len = LEN(filter_vcpu),
                                                 .filter = (struct sock_filter *)filter_vcpu};
 
-/* In a signal handler: nothing but write and exit. */
-static void refused(int signal, siginfo_t *info, void *context)
-{
-    static const char text[] = "seccomp: a thread asked for system call ";
-    char line[sizeof(text) + 16];
-    unsigned nr = (unsigned)info->si_syscall, div = 1000;
-    size_t n = sizeof(text) - 1;
-
-    (void)signal;
-    (void)context;
-    memcpy(line, text, n);
-    for (; div; div /= 10)
-        line[n++] = (char)('0' + nr / div % 10);
-    line[n++] = '\n';
-    (void)!write(VMM_FD_STDERR, line, n);
-    _exit(VMM_EXIT_HOST);
-}
-
 int confine_prepare(struct why *w)
 {
-    struct sigaction a;
+    int r = refuse_by("seccomp: a thread asked for system call ", VMM_FD_STDERR, VMM_EXIT_HOST);
 
-    memset(&a, 0, sizeof(a));
-    a.sa_sigaction = refused;
-    a.sa_flags = SA_SIGINFO;
-    if (sigaction(SIGSYS, &a, NULL) < 0)
-        return why(w, -errno, "SIGSYS: %s", strerror(errno));
+    if (r < 0)
+        return why(w, r, "SIGSYS: %s", strerror(-r));
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return why(w, -errno, "no new privileges: %s", strerror(errno));
     return 0;
