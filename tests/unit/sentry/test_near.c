@@ -22,8 +22,9 @@
 #define CODE 0x400000ul
 #define RWX (PROT_READ | PROT_WRITE | PROT_EXEC)
 
-static const char calls[] = "\xb8\x27\0\0\0\x0f\x05\xeb\xf7"; /* 1: mov $39, %eax; syscall; jmp 1b */
-static const char spin[] = "\xeb\xfe";                        /* 1: jmp 1b */
+static const char calls[] =
+    "\xb8\x27\0\0\0\x0f\x05\xeb\xf7";  /* 1: mov $39, %eax; syscall; jmp 1b */
+static const char spin[] = "\xeb\xfe"; /* 1: jmp 1b */
 static cpu_set_t everywhere;
 static struct user_regs_struct regs;
 
@@ -167,8 +168,8 @@ static void test_long_run(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(taking_turns), TEST(made_by_one_that_is_bound), TEST(at_rest),
-                                       TEST(long_run)};
+    const struct CMUnitTest tests[] = {TEST(taking_turns), TEST(made_by_one_that_is_bound),
+                                       TEST(at_rest), TEST(long_run)};
 
     if (sched_getaffinity(0, sizeof(everywhere), &everywhere) || CPU_COUNT(&everywhere) < 2) {
         puts("one processor: nothing to be near to");
