@@ -10,6 +10,7 @@
  * descriptor that is handed out is valid, above the standard streams and close-on-exec.
  * Threads: one instance from one thread at a time.
  */
+#include <ctype.h>
 #include <sys/stat.h>
 
 #include "plugin_int.h"
@@ -111,21 +112,34 @@ static int refused_claim(const struct plugin *p, const char *capability, int r,
     return r;
 }
 
+/* A refused limit is named by who refuses it; what is refused may be a mount as well. */
+static int names(const char *text, const char *word)
+{
+    const char *at = text;
+
+    while (at && (at = strstr(at, word))) {
+        if ((at == text || !isalpha((unsigned char)at[-1])) &&
+            !isalpha((unsigned char)at[strlen(word)]))
+            return 1;
+        at++;
+    }
+    return 0;
+}
+
 static int refused_limits(const struct plugin *p, const struct cella_limits *l, int r,
                           struct cella_error *err)
 {
-    if (r != -EOPNOTSUPP || !l)
+    static const char *const limits[] = {"limit.memory", "limit.pids", "limit.cpu", "limit.disk",
+                                         "limit.io"};
+    size_t i;
+
+    if (r != -EOPNOTSUPP || !l || !err)
         return r;
-    if (l->memory_bytes)
-        refused_claim(p, "limit.memory", r, err);
-    if (l->pids)
-        refused_claim(p, "limit.pids", r, err);
-    if (l->cpu_millis)
-        refused_claim(p, "limit.cpu", r, err);
-    if (l->disk_bytes)
-        refused_claim(p, "limit.disk", r, err);
-    if (l->io_read_bps || l->io_write_bps)
-        refused_claim(p, "limit.io", r, err);
+    const uint64_t given[] = {l->memory_bytes, l->pids, l->cpu_millis, l->disk_bytes,
+                              l->io_read_bps | l->io_write_bps};
+    for (i = 0; i < ARRAY_LEN(limits); i++)
+        if (given[i] && names(err->msg, limits[i] + strlen("limit.")))
+            return refused_claim(p, limits[i], r, err);
     return r;
 }
 

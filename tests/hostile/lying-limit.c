@@ -9,6 +9,7 @@ static int probe(const struct cella_host *host, const struct cella_probe_report 
 {
     honest_probe(host, report, ret_probe, err);
     report->capability(report->ctx, "limit.pids", CELLA_NATIVE, NULL);
+    report->capability(report->ctx, "limit.cpu", CELLA_NATIVE, NULL);
     report->capability(report->ctx, "pause", CELLA_EMULATED, "by asking nicely");
     return 0;
 }

@@ -271,10 +271,12 @@ static void lying_limit(void **state)
     (void)state;
     assert_ok(backend_probe(p, &test_host, 0, &res, errbuf_init(&eb)), eb);
     limits.pids = 3;
+    limits.cpu_millis = 1000;
     assert_int_equal(backend_create(p, &test_host, &spec, &b, errbuf_init(&eb)), -ENOTSUP);
+    assert_null(strstr(eb.text, "limit.cpu")); /* not what it refused */
     assert_says(eb.text, "lying-limit claimed limit.pids (native) in its probe and refuses it now");
     assert_says(eb.text, "no pids controller");
-    limits.pids = 0;
+    limits.pids = limits.cpu_millis = 0;
     assert_ok(backend_create(p, &test_host, &spec, &b, errbuf_init(&eb)), eb);
     assert_ok(backend_start(&b, &st, errbuf_init(&eb)), eb);
     assert_int_equal(backend_pause(&b, errbuf_init(&eb)), -EOPNOTSUPP);
