@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* control - one connected client; shared by control.c and streams.c. */
+/* control - one connected client; shared by control.c, calls.c and streams.c. */
 #ifndef CELLA_CONTROL_H
 #define CELLA_CONTROL_H
 
@@ -19,5 +19,8 @@ struct peer {
     struct relay *relays;
     struct peer *next;
 };
+
+/* calls.c: {"call": NAME, "args": …, "progress": true} of a client. */
+void peer_call(struct peer *p, uint32_t id, json_t *message);
 
 #endif

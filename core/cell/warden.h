@@ -229,7 +229,7 @@ int policy_again(struct warden *w, struct cella_error *err);
 
 /* gate.c */
 int gate_watch(struct warden *w, struct cella_error *err);
-/* control.c: what create answers; limits as inspect shows them. */
+/* calls.c: what create answers; limits as inspect shows them. */
 json_t *created_json(struct warden *w);
 json_t *limits_json(const struct config_limits *l);
 /* streams.c: opens what was held until the cell runs. */
