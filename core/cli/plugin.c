@@ -23,8 +23,8 @@
 #include <sys/wait.h>
 
 #include "plugin.h"
+#include "plugin_print.h"
 
-#define STATUS_FAILED 125
 #define ANSWER_MAX (1u << 20)
 #define REPORT_MAX 1024
 #define CHILD_NS 30000000000ull /* above the sum of the deadlines inside */
@@ -208,151 +208,6 @@ static void look_at(const char *path, int probe, struct look *ret)
     judge(ret, path, in_time, status, &answer, &report);
 }
 
-/* ---- printing ---- */
-static const char *str(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-
-    return s ? s : "";
-}
-
-/* Text of a plugin on a terminal: no control characters. */
-static void put(const char *s)
-{
-    for (; *s; s++)
-        putchar((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s);
-}
-
-static void row(const char *label, const char *value)
-{
-    printf("%-12s", label);
-    put(value);
-    putchar('\n');
-}
-
-static void print_operations(const json_t *list)
-{
-    const json_t *op;
-    size_t i;
-
-    printf("operations\n");
-    json_array_foreach((json_t *)(uintptr_t)list, i, op) printf(
-        "  %-14s %-9s %s\n", str(op, "name"),
-        json_is_true(json_object_get(op, "required")) ? "required" : "optional", str(op, "state"));
-}
-
-static void print_options(const json_t *list)
-{
-    const json_t *o;
-    size_t i;
-
-    if (json_array_size(list))
-        printf("options\n");
-    json_array_foreach((json_t *)(uintptr_t)list, i, o)
-    {
-        const json_t *min = json_object_get(o, "min"), *max = json_object_get(o, "max");
-        printf("  %-14s %-9s ", str(o, "name"), str(o, "type"));
-        put(json_is_true(json_object_get(o, "required")) ? "required" : str(o, "default"));
-        if (min)
-            printf(" (%lld to %lld)", json_integer_value(min), json_integer_value(max));
-        if (str(o, "choices")[0]) {
-            printf(" (");
-            put(str(o, "choices"));
-            putchar(')');
-        }
-        printf("  ");
-        put(str(o, "help"));
-        putchar('\n');
-    }
-}
-
-static void print_methods(const json_t *list)
-{
-    const json_t *m;
-    size_t i;
-
-    if (json_array_size(list))
-        printf("methods\n");
-    json_array_foreach((json_t *)(uintptr_t)list, i, m)
-    {
-        printf("  %s  ", str(m, "name"));
-        put(str(m, "signature"));
-        printf("\n      ");
-        put(str(m, "help"));
-        putchar('\n');
-    }
-}
-
-static void print_probe(const json_t *about)
-{
-    const json_t *probe = json_object_get(about, "probe"), *cap;
-    const char *name;
-
-    if (!probe)
-        return;
-    if (json_is_true(json_object_get(probe, "usable"))) {
-        row("usable", "yes");
-        if (str(probe, "strength")[0])
-            row("strength", str(probe, "strength"));
-        if (str(probe, "network")[0])
-            printf("%-12s%s network, %s root\n", "needs", str(probe, "network"),
-                   str(probe, "root"));
-    } else {
-        printf("%-12sno: ", "usable");
-        put(str(probe, "reason"));
-        putchar('\n');
-    }
-    if (json_object_size(json_object_get(about, "capabilities")))
-        printf("capabilities\n");
-    json_object_foreach(json_object_get(about, "capabilities"), name, cap)
-    {
-        printf("  %-16s %-9s ", name, str(cap, "answer"));
-        put(str(cap, "reason"));
-        putchar('\n');
-    }
-}
-
-static void print_about(const json_t *a)
-{
-    const json_t *abi = json_object_get(a, "abi"), *v;
-    size_t i;
-
-    row("name", str(a, "name"));
-    row("kind", str(a, "kind"));
-    row("version", str(a, "version"));
-    row("summary", str(a, "summary"));
-    row("path", str(a, "path"));
-    printf("%-12snote %s, table %s, needs host %s; this host %s\n", "interface", str(abi, "note"),
-           str(abi, "table"), str(abi, "min_host"), str(abi, "host"));
-    printf("%-12s%lld bytes; host %lld, at least %lld\n", "table",
-           json_integer_value(json_object_get(abi, "table_size")),
-           json_integer_value(json_object_get(abi, "host_table_size")),
-           json_integer_value(json_object_get(abi, "baseline")));
-    printf("%-12s", "libraries");
-    json_array_foreach(json_object_get(a, "needed"), i, v)
-    {
-        printf(i ? ", " : "");
-        put(json_string_value(v));
-    }
-    putchar('\n');
-    print_probe(a);
-    print_operations(json_object_get(a, "operations"));
-    print_options(json_object_get(a, "options"));
-    print_methods(json_object_get(a, "methods"));
-    json_array_foreach(json_object_get(a, "notes"), i, v) row("note", json_string_value(v));
-}
-
-static int print_json(const json_t *j)
-{
-    char *text = json_dumps(j, JSON_INDENT(2) | JSON_ENSURE_ASCII);
-
-    if (!text)
-        return STATUS_FAILED;
-    puts(text);
-    free(text);
-    return 0;
-}
-
 /* ---- verbs ---- */
 static int by_name(const void *a, const void *b)
 {
@@ -402,9 +257,10 @@ static void ls_one(const char *path, int json, json_t *all)
                     : json_pack("{s:s, s:s}", "path", path, "error", l.fault);
         json_array_append_new(all, j);
     } else if (l.about) {
-        printf("%-16s %-9s %-8s %-5s %s\n", str(l.about, "name"), str(l.about, "kind"),
-               str(l.about, "version"), str(json_object_get(l.about, "abi"), "table"),
-               str(l.about, "summary"));
+        printf("%-16s %-9s %-8s %-5s %s\n", plugin_text(l.about, "name"),
+               plugin_text(l.about, "kind"), plugin_text(l.about, "version"),
+               plugin_text(json_object_get(l.about, "abi"), "table"),
+               plugin_text(l.about, "summary"));
     } else {
         printf("%-16s refused: %s\n", strrchr(path, '/') + 1, l.fault);
     }
@@ -428,7 +284,7 @@ static int cmd_ls(int json)
         free(paths[i]);
     }
     if (json)
-        r = print_json(all);
+        r = plugin_print_json(all);
     json_decref(all);
     return r;
 }
@@ -445,7 +301,7 @@ static int find_named(const char *name, char out[PATH_MAX])
             found = snprintf(out, PATH_MAX, "%s", paths[i]) < PATH_MAX;
         } else if (!found) {
             look_at(paths[i], 0, &l);
-            if (l.about && !strcmp(str(l.about, "name"), name))
+            if (l.about && !strcmp(plugin_text(l.about, "name"), name))
                 found = snprintf(out, PATH_MAX, "%s", paths[i]) < PATH_MAX;
             json_decref(l.about);
         }
@@ -476,9 +332,9 @@ static int cmd_inspect(const char *what, int json)
     if (!l.about)
         return complain(l.fault);
     if (json)
-        r = print_json(l.about);
+        r = plugin_print_json(l.about);
     else
-        print_about(l.about);
+        plugin_print(l.about);
     json_decref(l.about);
     return r;
 }

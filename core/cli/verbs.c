@@ -152,10 +152,7 @@ const struct verb verbs[] = {
      .max = -1,
      .opts = json_only,
      .summary = "List and inspect plugins",
-#ifdef CELLA_HAVE_CMD_PLUGIN
-     .run_raw = cmd_plugin
-#endif
-    },
+     .run_raw = cmd_plugin},
     {.name = "config",
      .operands = "check [FILE]",
      .opts = json_config,

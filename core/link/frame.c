@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * frame - fields and frames of <cella/link.h>, either side of a stream socket.
+ * frame - frames of <cella/link.h>, either side of a stream socket.
  *
  * Why here: client and warden, and warden and agent, speak the same framing; what a frame means is
  * not known here. Invariants: the input buffer holds at most one frame of the largest size, so a
@@ -19,148 +19,6 @@
 
 #define IN_CAP (CELLA_FRAME_HEADER + CELLA_FRAME_MAX)
 #define OUT_KEEP 4096u /* an idle output buffer above this is given back */
-
-/* ---- fields ---- */
-
-static void put16(uint8_t *p, uint16_t v)
-{
-    p[0] = (uint8_t)v;
-    p[1] = (uint8_t)(v >> 8);
-}
-
-static void put32(uint8_t *p, uint32_t v)
-{
-    put16(p, (uint16_t)v);
-    put16(p + 2, (uint16_t)(v >> 16));
-}
-
-static uint16_t get16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
-uint32_t le32(const uint8_t *p)
-{
-    return (uint32_t)get16(p) | (uint32_t)get16(p + 2) << 16;
-}
-
-uint64_t le64(const uint8_t *p)
-{
-    return (uint64_t)le32(p) | (uint64_t)le32(p + 4) << 32;
-}
-
-int field_add(struct buf *b, uint16_t tag, const void *p, size_t len)
-{
-    uint8_t head[8] = {0};
-
-    if (len > UINT32_MAX)
-        return -E2BIG;
-    put16(head, tag);
-    put32(head + 4, (uint32_t)len);
-    if (buf_add(b, head, sizeof(head)) < 0)
-        return -ENOMEM;
-    return buf_add(b, p, len);
-}
-
-int field_add_u32(struct buf *b, uint16_t tag, uint32_t v)
-{
-    uint8_t le[4];
-
-    put32(le, v);
-    return field_add(b, tag, le, sizeof(le));
-}
-
-int field_add_u64(struct buf *b, uint16_t tag, uint64_t v)
-{
-    uint8_t le[8];
-
-    put32(le, (uint32_t)v);
-    put32(le + 4, (uint32_t)(v >> 32));
-    return field_add(b, tag, le, sizeof(le));
-}
-
-int field_add_str(struct buf *b, uint16_t tag, const char *s)
-{
-    return field_add(b, tag, s, strlen(s));
-}
-
-int field_next(const uint8_t *payload, size_t len, size_t *pos, struct field *ret)
-{
-    size_t left = len - *pos;
-    const uint8_t *p;
-    uint32_t n;
-
-    if (*pos > len)
-        return -EBADMSG;
-    if (left == 0)
-        return 0;
-    if (left < 8)
-        return -EBADMSG;
-    p = payload + *pos;
-    n = le32(p + 4);
-    if (get16(p + 2) != 0 || n > left - 8)
-        return -EBADMSG;
-    *ret = (struct field){get16(p), n, p + 8};
-    *pos += 8 + (size_t)n;
-    return 1;
-}
-
-static int field_find(const uint8_t *payload, size_t len, uint16_t tag, struct field *ret)
-{
-    struct field f;
-    size_t pos = 0;
-    int r;
-
-    while ((r = field_next(payload, len, &pos, &f)) > 0)
-        if (f.tag == tag) {
-            *ret = f;
-            return 0;
-        }
-    return r < 0 ? r : -ENOENT;
-}
-
-int field_get_u32(const uint8_t *payload, size_t len, uint16_t tag, uint32_t *ret)
-{
-    struct field f;
-    int r = field_find(payload, len, tag, &f);
-
-    if (r < 0)
-        return r;
-    if (f.len != 4)
-        return -EBADMSG;
-    *ret = le32(f.p);
-    return 0;
-}
-
-int field_get_u64(const uint8_t *payload, size_t len, uint16_t tag, uint64_t *ret)
-{
-    struct field f;
-    int r = field_find(payload, len, tag, &f);
-
-    if (r < 0)
-        return r;
-    if (f.len != 8)
-        return -EBADMSG;
-    *ret = le64(f.p);
-    return 0;
-}
-
-int field_get_str(const uint8_t *payload, size_t len, uint16_t tag, const char **ret,
-                  size_t *ret_len)
-{
-    struct field f;
-    int r = field_find(payload, len, tag, &f);
-
-    if (r < 0)
-        return r;
-    if (memchr(f.p, 0, f.len))
-        return -EBADMSG;
-    *ret = (const char *)f.p;
-    *ret_len = f.len;
-    return 0;
-}
-
-/* ---- frames ---- */
 
 struct framer {
     struct loop *loop;
@@ -266,7 +124,7 @@ static void drain(struct framer *f)
     f->busy++;
     while (f->fd >= 0 && f->reading && f->in_len - off >= CELLA_FRAME_HEADER) {
         const uint8_t *p = f->in + off;
-        struct cella_frame h = {le32(p), get16(p + 4), get16(p + 6), le32(p + 8), le32(p + 12)};
+        struct cella_frame h = {le32(p), le16(p + 4), le16(p + 6), le32(p + 8), le32(p + 12)};
         int r;
 
         if (h.length > CELLA_FRAME_MAX) {
@@ -436,11 +294,11 @@ int framer_send(struct framer *f, uint16_t type, uint16_t channel, uint32_t stre
         return -EPIPE;
     if (f->out_len + sizeof(head) + len > f->out_max)
         return -EOVERFLOW;
-    put32(head, (uint32_t)len);
-    put16(head + 4, type);
-    put16(head + 6, channel);
-    put32(head + 8, stream);
-    put32(head + 12, id);
+    put_le32(head, (uint32_t)len);
+    put_le16(head + 4, type);
+    put_le16(head + 6, channel);
+    put_le32(head + 8, stream);
+    put_le32(head + 12, id);
     if (!f->out_len && send_now(f, iov, &sent) < 0)
         return -EPIPE;
     if (sent == sizeof(head) + len)
@@ -458,9 +316,9 @@ int frame_encode(struct buf *b, uint16_t type, uint32_t stream, const void *payl
 {
     uint8_t head[CELLA_FRAME_HEADER] = {0};
 
-    put32(head, (uint32_t)len);
-    put16(head + 4, type);
-    put32(head + 8, stream);
+    put_le32(head, (uint32_t)len);
+    put_le16(head + 4, type);
+    put_le32(head + 8, stream);
     buf_add(b, head, sizeof(head));
     return buf_add(b, payload, len);
 }

@@ -4,8 +4,10 @@
 /*
  * link - host side of <cella/link.h>.
  *
- * frame.c   encode and decode: headers, fields; bounded, no allocation per field
- * link.c    one agent connection: checks every frame against the protocol before anybody sees it
+ * fields.c  numbers and fields, bounded, no allocation per field
+ * frame.c   frames over a stream socket
+ * link.c    one agent connection: checks every frame against the protocol (check.c) before anybody sees it
+ * guest.c   the same with the init of a guest machine; guest_reset.c: with one that was restored
  *
  * Every byte from the agent is hostile. A violation ends the link with one message; it never crashes,
  * allocates without bound or blocks.

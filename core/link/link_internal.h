@@ -10,7 +10,10 @@
 
 #include "link.h"
 
+uint16_t le16(const uint8_t *p);
 uint32_t le32(const uint8_t *p);
+void put_le16(uint8_t *p, uint16_t v);
+void put_le32(uint8_t *p, uint32_t v);
 uint64_t le64(const uint8_t *p);
 
 /* As if the bytes had arrived on the socket. -EPIPE: closed or not reading; the framer may be gone.

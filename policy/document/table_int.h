@@ -5,7 +5,7 @@
  * table_int - what the files of the compiled policy share among themselves.
  *
  * table.c  networks, algebra    names.c  rules by name    path.c  request paths
- * wire.c   building, saving, loading    hard.c  the hard-deny set
+ * wire.c   building, saving, loading    wire_check.c  what was loaded    hard.c  the hard-deny set
  */
 #ifndef CELLA_POLICY_TABLE_INT_H
 #define CELLA_POLICY_TABLE_INT_H
@@ -26,5 +26,10 @@ const char *policy_path_pattern(const char *pattern);
 int policy_host_valid(const char *host, int kind);
 /* Fills t->index. 0 or -ENOMEM. */
 int policy_index_build(struct policy_table *t);
+
+/* ---- wire_check.c: 1 = as table.h says ---- */
+int policy_head_valid(const struct policy_head *h, size_t len);
+int policy_entries_valid(const struct policy_table *t, const struct policy_entry *e, uint32_t n);
+int policy_rule_valid(const struct policy_table *t, const struct policy_rule *r);
 
 #endif

@@ -68,6 +68,11 @@ extern const unsigned n_tree_proc, n_tree_task, n_tree_sys, n_tree_cgroup;
 const struct entry *node_entry(const struct node *node);
 struct task *node_task(const struct node *node); /* NULL: it has ended */
 struct file *node_file(const struct node *node); /* of an fd; borrowed; NULL: it is closed */
+bool node_may_look(const struct node *node);     /* the caller, at what is its task's alone */
+
+/* ---- links.c ---- */
+int tree_follow(struct inode *inode, struct path *ret);
+int64_t tree_readlink(struct inode *inode, char *buffer, size_t size);
 
 /* ---- makers ---- */
 

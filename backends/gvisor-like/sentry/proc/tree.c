@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * tree - the directories of /proc, /sys and /sys/fs/cgroup: lookups, listings, links, from the tables.
+ * tree - the directories of /proc, /sys and /sys/fs/cgroup: lookups and listings, from the tables.
  *
  * Nothing is remembered: names come from the tables and from the tasks and descriptors that there are. A node of a task that
  * has ended leads to nothing any more (its start time is part of it).
@@ -245,7 +245,7 @@ static int find(const struct node *node, const char *name, size_t length, struct
     return lookup_table(node, name, length, ret);
 }
 
-static bool may_look(const struct node *node)
+bool node_may_look(const struct node *node)
 {
     struct task *task = node_task(node);
 
@@ -263,7 +263,7 @@ static int tree_lookup(struct dentry *directory, const char *name, size_t length
     *ret_dentry = dentry_find(directory, name, length);
     if (*ret_dentry)
         return 0;
-    if (node->kind == ENTRY_FDS && !may_look(node))
+    if (node->kind == ENTRY_FDS && !node_may_look(node))
         return -EACCES;
     error = find(node, name, length, &child);
     if (error && error != -ENOENT)
@@ -369,7 +369,7 @@ static int tree_iterate(struct file *file, struct dir_context *context)
         node->kind == ENTRY_TASKS || node->kind == ENTRY_FDS || node->kind == ENTRY_FDINFO;
     int32_t n;
 
-    if (node->kind == ENTRY_FDS && !may_look(node))
+    if (node->kind == ENTRY_FDS && !node_may_look(node))
         return -EACCES;
     if (special && file->position < POSITION_MORE)
         file->position = POSITION_MORE;
@@ -386,94 +386,6 @@ static int tree_iterate(struct file *file, struct dir_context *context)
     }
 }
 
-/* ---- links ---- */
-
-static bool path_of(const struct node *node, struct path *ret)
-{
-    struct task *task = node_task(node);
-    struct file *file = node->fd >= 0 ? node_file(node) : NULL;
-
-    *ret = (struct path){0};
-    if (node->fd < 0 && task && node->kind == ENTRY_CWD && task->fs)
-        *ret = task->fs->cwd;
-    else if (node->fd < 0 && task && node->kind == ENTRY_ROOT && task->fs)
-        *ret = task->fs->root;
-    else if (node->fd < 0 && task && node->kind == ENTRY_EXE && task->mm)
-        file = task->mm->exe;
-    if (file)
-        *ret = (struct path){.mount = file->mount, .dentry = file->dentry};
-    return ret->dentry != NULL;
-}
-
-/* Descriptors without a name: one is made up, so that what they are can be opened anew. */
-static int follow_nameless(const struct node *node, struct path *ret)
-{
-    struct file *file = node->fd >= 0 ? node_file(node) : NULL;
-
-    if (!file || !file->inode)
-        return -ENOENT;
-    ret->dentry = dentry_detached(NULL, "", file->inode);
-    if (!ret->dentry)
-        return -ENOMEM;
-    inode_get(file->inode);
-    ret->mount = root_mount;
-    mount_get(root_mount);
-    return 0;
-}
-
-static int tree_follow(struct inode *inode, struct path *ret)
-{
-    const struct node *node = inode->data;
-
-    if (node->fd < 0 && node->kind == ENTRY_LINK)
-        return -ENOSYS;
-    if (node->fd < 0 && node->kind == ENTRY_NAMESPACE)
-        return -EACCES;
-    if (!may_look(node))
-        return -EACCES;
-    if (!path_of(node, ret))
-        return follow_nameless(node, ret);
-    path_get(ret);
-    return 0;
-}
-
-static int64_t nameless(const struct node *node, char *buffer, size_t size)
-{
-    struct file *file = node->fd >= 0 ? node_file(node) : NULL;
-
-    if (!file)
-        return -ENOENT;
-    if (file->inode && S_ISSOCK(file->inode->mode))
-        return snprintf(buffer, size, "socket:[%llu]", (unsigned long long)file->inode->number);
-    return ipc_link_name(file, buffer, size);
-}
-
-static int64_t tree_readlink(struct inode *inode, char *buffer, size_t size)
-{
-    const struct node *node = inode->data;
-    const struct entry *entry = node_entry(node);
-    struct text text = {0};
-    struct path path;
-    int64_t n;
-
-    if (node->fd < 0 && (node->kind == ENTRY_LINK || node->kind == ENTRY_NAMESPACE)) {
-        if (entry->fixed)
-            text_bytes(&text, entry->fixed, strlen(entry->fixed));
-        else
-            entry->make(&text, node);
-        n = (int64_t)(text.length < size ? text.length : size);
-        if (text.bytes)
-            memcpy(buffer, text.bytes, (size_t)n);
-        arena_free(text.bytes);
-        return n;
-    }
-    if (!may_look(node))
-        return -EACCES;
-    if (path_of(node, &path))
-        return path_name(&path, buffer, size);
-    return nameless(node, buffer, size);
-}
-
 /* ---- files ---- */
 
 static int tree_open(struct inode *inode, struct file *file)
@@ -485,7 +397,7 @@ static int tree_open(struct inode *inode, struct file *file)
         return 0;
     if (node->tree == TREE_TASK && !node_task(node))
         return -ESRCH;
-    if (node->fd < 0 && entry->secret && !may_look(node))
+    if (node->fd < 0 && entry->secret && !node_may_look(node))
         return -EACCES;
     if (node->fd < 0 && entry->kind == ENTRY_MEMORY)
         return file->mode & FMODE_WRITE ? -EACCES : 0;
