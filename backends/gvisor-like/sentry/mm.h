@@ -93,6 +93,7 @@ struct mm {
     uint32_t refs;
     uint32_t tasks;              /* that run in it */
     uint64_t host_cpu_seen;      /* of the platform's cpu(), what tasks have been given */
+    uint64_t cpu_looked;         /* when that was: CLOCK_MONOTONIC_COARSE */
     struct platform_as *host_as; /* made again, never copied */
     void *areas;                 /* of mm/vma.c */
     uint64_t n_areas;
@@ -100,6 +101,7 @@ struct mm {
     uint64_t stack_start; /* end (highest address) of the first stack */
     uint64_t arg_start, arg_end, env_start, env_end;
     uint64_t bytes_mapped, pages_private, locked;
+    uint64_t pages_peak; /* the most that pages_private has been */
     uint64_t top;      /* where the search for free places begins, downwards */
     struct file *exe;  /* reference; /proc/self/exe */
     uint8_t auxv[512]; /* as on the stack, for /proc/self/auxv */

@@ -127,7 +127,7 @@ struct task {
     struct cred *cred;
     struct user_regs_struct regs;          /* while it does not run */
     struct platform_context *host_context; /* made again, never copied */
-    uint32_t host_thread;
+    int32_t host_clock; /* processor time of its thread of the sentry; 0: it has none */
     uint32_t wake_word;                      /* futex of task_sleep */
     sigbits blocked, saved_blocked, sigwait; /* sigwait: of rt_sigtimedwait, while it waits */
     bool restore_blocked; /* rt_sigsuspend, ppoll …: saved_blocked comes back after the handler */
@@ -141,7 +141,7 @@ struct task {
     int64_t
         restart_kind; /* ERESTART_RESTARTBLOCK: which call, what is left of it (task/restart.c) */
     uint64_t restart[6];
-    uint64_t cpu_user_ns, cpu_system_ns;
+    uint64_t cpu_user_ns, cpu_system_ns; /* system: of threads that it had and has no more */
     int32_t nice, policy, priority;
     uint64_t affinity[16];
     int exit_code, parent_death_signal;

@@ -50,7 +50,7 @@ static int make_private(struct mm *mm, uint64_t start, uint64_t end, uint64_t ne
         if (i == 0)
             break;
     }
-    mm->pages_private = map->count;
+    count_private(mm);
     return pagemap_get(map, need >> PAGE_SHIFT) ? 0 : -ENOMEM;
 }
 
@@ -78,7 +78,7 @@ static int copy_private(struct mm *mm, struct vma *vma, uint64_t address, struct
         page_put(page);
         return error;
     }
-    mm->pages_private = map->count;
+    count_private(mm);
     if (vma->shown && reason == COPY) /* a fault shows the new one over it */
         host_hide(mm, address, address + PAGE_SIZE);
     if (from)

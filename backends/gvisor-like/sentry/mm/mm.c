@@ -80,7 +80,7 @@ void mm_drop_pages(struct mm *mm, uint64_t start, uint64_t end)
         pagemap_take(map, index);
         page_quarantine(page);
     }
-    mm->pages_private = map->count;
+    count_private(mm);
 }
 
 /* ---- fork ---- */
@@ -124,6 +124,7 @@ int mm_fork(struct mm *from, struct mm **ret_mm)
     space = to->areas;
     *to = (struct mm){.refs = 1,
                       .host_as = to->host_as,
+                      .host_cpu_seen = to->host_cpu_seen,
                       .areas = space,
                       .brk_start = from->brk_start,
                       .brk = from->brk,
@@ -144,7 +145,7 @@ int mm_fork(struct mm *from, struct mm **ret_mm)
     if (!error)
         error = copy_areas(to, from);
     space->forked = true;
-    to->pages_private = space->pages.count;
+    count_private(to);
     /* Now its pages have several references: none may be written any more, also when this has failed half way. */
     host_after_fork(from);
     if (error) {

@@ -61,6 +61,13 @@ static inline struct space *space_of(const struct mm *mm)
     return mm->areas;
 }
 
+static inline void count_private(struct mm *mm)
+{
+    mm->pages_private = space_of(mm)->pages.count;
+    if (mm->pages_peak < mm->pages_private)
+        mm->pages_peak = mm->pages_private;
+}
+
 /* ---- mm/pagemap.c ---- */
 struct page *pagemap_get(const struct pagemap *map, uint64_t index);
 int pagemap_set(struct pagemap *map, uint64_t index, struct page *page); /* over what is there */

@@ -51,6 +51,7 @@ void mm_left(struct task *task)
     static const uint32_t zero;
 
     cputime_left(task);
+    usage_peak(&task->process->usage, task->mm);
     futex_robust_exit(task);
     if (task->clear_child_tid && task->mm->tasks > 1 && !task->process->forced &&
         copy_out(task->mm, task->clear_child_tid, &zero, sizeof(zero)) == 0)
@@ -280,6 +281,7 @@ static void process_exit(struct process *process)
 
 static void add_to_process(struct process *process, struct task *task)
 {
+    cputime_end(task);
     process->dead_user_ns += task->cpu_user_ns;
     process->dead_system_ns += task->cpu_system_ns;
     process->usage.ru_minflt += (long)task->minor_faults;

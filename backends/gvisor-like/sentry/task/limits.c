@@ -98,20 +98,24 @@ static void add(struct rusage *sum, const struct rusage *more)
         sum->ru_maxrss = more->ru_maxrss;
 }
 
+void usage_peak(struct rusage *usage, const struct mm *mm)
+{
+    long kib = mm ? (long)(mm->pages_peak * (PAGE_SIZE / 1024)) : 0;
+
+    if (usage->ru_maxrss < kib)
+        usage->ru_maxrss = kib;
+}
+
 static void add_live(struct rusage *sum, const struct process *process)
 {
     const struct task *task;
-    long kib;
-
     TAILQ_FOREACH(task, &process->tasks, process_link)
     {
         if (task->exited)
             continue;
         sum->ru_minflt += (long)task->minor_faults;
         sum->ru_nvcsw += (long)task->switches;
-        kib = task->mm ? (long)(task->mm->pages_private * (PAGE_SIZE / 1024)) : 0;
-        if (sum->ru_maxrss < kib)
-            sum->ru_maxrss = kib;
+        usage_peak(sum, task->mm);
     }
 }
 
@@ -140,7 +144,8 @@ static void rusage_of_task(struct task *task, struct rusage *ret)
 
     *ret = (struct rusage){.ru_minflt = (long)task->minor_faults,
                            .ru_nvcsw = (long)task->switches,
-                           .ru_maxrss = (long)(task->mm->pages_private * (PAGE_SIZE / 1024))};
+                           .ru_maxrss = task->process->usage.ru_maxrss};
+    usage_peak(ret, task->mm);
     task_cpu(task, &user, &system);
     ret->ru_utime = timeval_of(user);
     ret->ru_stime = timeval_of(system);

@@ -131,10 +131,14 @@ int64_t nanosleep_restart(const uint64_t restart[6]);
 uint64_t clock_coarse(void);
 void cputime_stop(struct task *task);      /* guest code has stopped */
 void cputime_left(struct task *task);      /* it leaves its address space */
+void cputime_begin(struct task *task);     /* the calling thread is its thread from here */
+void cputime_end(struct task *task);       /* and no more */
 void cputime_arm(struct process *process); /* somebody wants to know when it has run so long */
 void itimers_end(struct process *process);
 void posix_timers_end(struct process *process);
 void posix_timer_taken(struct posix_timer *timer, siginfo_t *info); /* its signal is delivered */
+/* The most pages of its own that an address space has had, as far as that is more: ru_maxrss. */
+void usage_peak(struct rusage *usage, const struct mm *mm);
 void rusage_out_of(struct process *process, struct rusage *ret, int who);
 
 /* ---- small things ---- */

@@ -371,6 +371,7 @@ static void *thread_main(void *argument)
     prctl(PR_SET_NAME, "task");
     kernel_lock();
     current = task;
+    cputime_begin(task);
     start->result = begin(start);
     word_set(&start->word, 1);
     kernel_unlock();
