@@ -22,12 +22,14 @@ struct shown {
 struct platform_as {
     struct shown *pages;
     unsigned n, capacity, contexts;
+    uint64_t used;
 };
 
 struct platform_context {
     struct platform_as *as;
 };
 
+uint64_t fake_clock_begins;
 unsigned fake_changes, fake_faults, fake_interrupts;
 int fake_change_error, fake_refuse_file;
 static int memory_fd = -1;
@@ -64,7 +66,10 @@ static int fake_init(int fd)
 static int fake_new_as(struct platform_as **ret_as)
 {
     *ret_as = calloc(1, sizeof(**ret_as));
-    return *ret_as ? 0 : -ENOMEM;
+    if (!*ret_as)
+        return -ENOMEM;
+    (*ret_as)->used = fake_clock_begins;
+    return 0;
 }
 
 static void fake_release_as(struct platform_as *as)
@@ -182,6 +187,16 @@ const struct platform platform_fake = {
     .get_xstate = fake_get_xstate,
     .set_xstate = fake_set_xstate,
 };
+
+uint64_t fake_cpu(struct platform_as *as)
+{
+    return as->used;
+}
+
+void fake_use(struct mm *mm, uint64_t ns)
+{
+    mm->host_as->used += ns;
+}
 
 void fake_sentry(uint64_t memory)
 {

@@ -21,6 +21,10 @@ void fake_enter(struct mm *mm);    /* current runs in it, with a context of its 
 void *fake_touch(struct mm *mm, uint64_t address, int access, int *ret_signal, int *ret_code);
 /* What the host shows at an address: PROT_*, 0: nothing. */
 int fake_shown(const struct mm *mm, uint64_t address);
+/* Processor time, for a table whose cpu is fake_cpu: an address space's clock stands at fake_clock_begins when it is made. */
+uint64_t fake_cpu(struct platform_as *as);
+void fake_use(struct mm *mm, uint64_t ns);
+extern uint64_t fake_clock_begins;
 unsigned fake_mappings(const struct mm *mm);                /* pages shown */
 extern unsigned fake_changes, fake_faults, fake_interrupts; /* since the test set them to 0 */
 extern int fake_change_error;                               /* what the next change answers, once */

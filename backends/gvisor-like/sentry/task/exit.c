@@ -293,7 +293,7 @@ void task_finish(void)
 {
     struct task *task = current;
     struct process *process = task->process;
-    bool last = process->n_tasks == 1;
+    bool last = process->n_tasks == 1, reap;
 
     task->dying = true;
     if (last && process->group_exit)
@@ -309,12 +309,11 @@ void task_finish(void)
         stop_settle(process); /* only this task kept it from being whole */
     if (process->exec_task)
         task_wake(process->exec_task);
-    if (last) {
-        if (process->pid != INIT_PID && (!process->parent || tell_of_death(process)))
-            process_reap(process);
-    } else if (task != process->leader) {
+    reap = last && process->pid != INIT_PID && (!process->parent || tell_of_death(process));
+    if (task != process->leader)
         forget_task(task);
-    }
+    if (reap)
+        process_reap(process);
 }
 
 SYSCALL(exit)

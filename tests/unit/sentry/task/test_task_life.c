@@ -190,6 +190,39 @@ static void a_thread_is_joined_and_its_locks_are_found(void **state)
     assert_int_equal(seen[4], 0);
 }
 
+/* The leader goes first: what is left of the process goes with its last task. */
+static void leader_goes_first(struct user_regs_struct *r)
+{
+    switch (r->r15++) {
+    case 0:
+        clone_thread(r, MEMORY + 0x8000);
+        return;
+    case 1:
+        if (is_child(r)) {
+            call3(r, SYS_nanosleep, timespec(MEMORY + 0x500, 1000000), 0, 0);
+            return;
+        }
+        call3(r, SYS_exit, 4, 0, 0);
+        return;
+    case CHILD:
+        if (current->process->n_tasks > 1) {
+            r->r15 = CHILD;
+            call3(r, SYS_nanosleep, timespec(MEMORY + 0x500, 1000000), 0, 0);
+            return;
+        }
+        call3(r, SYS_exit, 5, 0, 0);
+        return;
+    default:
+        fail();
+    }
+}
+
+static void the_last_task_need_not_lead(void **state)
+{
+    (void)state;
+    assert_int_equal(world_run(leader_goes_first, NULL), 4 << 8);
+}
+
 /* exit_group of one ends all; clone's flags are checked. */
 static void flags(struct user_regs_struct *r)
 {
@@ -437,6 +470,8 @@ static void spins_and_sleeps(struct user_regs_struct *r)
         r->r15 = 2;
         if (is_child(r))
             call3(r, SYS_nanosleep, timespec(MEMORY + 0x500, 3600 * NS_PER_SECOND), 0, 0);
+        else
+            spin(r);
         return;
     case CHILD:
         fail(); /* the sleep goes on after the hold */
@@ -530,6 +565,7 @@ int main(void)
         cmocka_unit_test(a_child_is_waited_for),
         cmocka_unit_test(waitid_looks_and_takes),
         cmocka_unit_test(a_thread_is_joined_and_its_locks_are_found),
+        cmocka_unit_test(the_last_task_need_not_lead),
         cmocka_unit_test(flags_are_checked_and_one_ends_all),
         cmocka_unit_test(vfork_waits_for_execve),
         cmocka_unit_test(execve_leaves_one_task_that_leads),

@@ -318,6 +318,11 @@ void world_begin(void)
     assert_int_equal(events_begin(), 0);
 }
 
+void world_count(bool on)
+{
+    scripted.cpu = on ? fake_cpu : NULL;
+}
+
 static struct task *first_task(void)
 {
     struct task *task;
