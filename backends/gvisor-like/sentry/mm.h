@@ -102,9 +102,9 @@ struct mm {
     uint64_t arg_start, arg_end, env_start, env_end;
     uint64_t bytes_mapped, pages_private, locked;
     uint64_t pages_peak; /* the most that pages_private has been */
-    uint64_t top;      /* where the search for free places begins, downwards */
-    struct file *exe;  /* reference; /proc/self/exe */
-    uint8_t auxv[512]; /* as on the stack, for /proc/self/auxv */
+    uint64_t top;        /* where the search for free places begins, downwards */
+    struct file *exe;    /* reference; /proc/self/exe */
+    uint8_t auxv[512];   /* as on the stack, for /proc/self/auxv */
     uint32_t auxv_size;
     uint32_t dumpable;
 };

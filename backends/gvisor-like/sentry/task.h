@@ -128,7 +128,7 @@ struct task {
     struct user_regs_struct regs;          /* while it does not run */
     struct platform_context *host_context; /* made again, never copied */
     int32_t host_clock; /* processor time of its thread of the sentry; 0: it has none */
-    uint32_t wake_word;                      /* futex of task_sleep */
+    uint32_t wake_word; /* futex of task_sleep */
     sigbits blocked, saved_blocked, sigwait; /* sigwait: of rt_sigtimedwait, while it waits */
     bool restore_blocked; /* rt_sigsuspend, ppoll …: saved_blocked comes back after the handler */
     struct sigpending pending;

@@ -79,8 +79,8 @@ static void share(struct task *of, const struct task *stopped)
     left = used - mm->host_cpu_seen;
     TAILQ_FOREACH(task, &of->process->tasks, process_link)
     if (runs_in(task, mm, stopped) && task != last) {
-        part = (uint64_t)((double)(used - mm->host_cpu_seen) * (double)ran(task, now) /
-                          (double)all);
+        part =
+            (uint64_t)((double)(used - mm->host_cpu_seen) * (double)ran(task, now) / (double)all);
         part = part < left ? part : left;
         task->cpu_user_ns += part;
         left -= part;

@@ -31,7 +31,7 @@
 
 typedef void (*program)(struct user_regs_struct *r);
 
-void world_begin(void); /* once for a test program */
+void world_begin(void);    /* once for a test program */
 void world_count(bool on); /* whether address spaces have processor clocks: fake_use() */
 /* Runs a cell whose first process is `first`; `handler` may be NULL. Its status. Fails the test when objects are left. */
 int world_run(program first, program handler);
