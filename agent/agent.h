@@ -23,6 +23,15 @@
 #define NSEC 1000000000ull
 #define MSG_MAX 6144u /* of a report of a supervisor or worker */
 
+/* The kernel's, of getdents64. */
+struct dir_entry {
+    uint64_t ino;
+    int64_t off;
+    unsigned short reclen;
+    unsigned char type;
+    char name[];
+};
+
 /* ---- util.c ---- */
 uint64_t now_ns(void);
 int set_nonblock(int fd);
@@ -117,6 +126,15 @@ void streams_orphan(void);
 uint64_t streams_deadline(void);
 void on_frame(const struct cella_frame *f, uint8_t *payload);
 
+/* ---- pump.c ---- */
+#define OUT_HIGH (128u * 1024u) /* no pipe is read while this much waits for the host */
+int may_send(const struct stream *s);
+int pump_out(struct stream *s,
+             uint16_t ch); /* one read; 1 = there may be more; closed = EOF was sent */
+void pump_rest(struct stream *s, uint16_t ch);
+void pump_in(struct stream *s);
+void return_credit(struct stream *s);
+
 /* ---- commands to supervisors and workers, reports from them ---- */
 enum { CMD_SIGNAL_PROCESS = 1, CMD_SIGNAL_TREE, CMD_KILL, CMD_COMMIT };
 struct command {
@@ -129,10 +147,10 @@ struct report {
 void report_send(int ctrl, uint32_t type, const struct fields *f);
 void report_error(int ctrl, int err, const char *msg);
 
-/* ---- exec.c ---- */
+/* ---- exec.c, command.c ---- */
 int exec_open(struct stream *s, uint8_t *payload, size_t len, const char **ret_why);
 
-/* ---- file.c ---- */
+/* ---- file.c, file_change.c ---- */
 int file_open(struct stream *s, uint8_t *payload, size_t len, const char **ret_why);
 
 /* ---- tree.c ---- */

@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * file - put, get, list, stat, remove, rename, mkdir inside the cell.
+ * file - put, get, list, stat inside the cell, and the worker of these and of what changes names (file_change.c).
  *
  * Why a forked worker for each: a file system can be slow, a tree deep, a file huge; PID 1 must
  * never wait for one. The worker holds one socket to the agent and, for content, one pipe; it can
@@ -13,7 +13,6 @@
  * a FIFO or device cannot hold a worker. Threads: one.
  */
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -23,21 +22,14 @@
 #include <sys/syscall.h>
 
 #include "agent.h"
+#include "file.h"
 
 #define PATH_MAX_ 4095u
-#define DEPTH_MAX 200u
 #define DATA_FD 4
-#define STATX_ATTR_MOUNT_ROOT_ 0x2000u
-
-struct job {
-    uint32_t op, mode, flag; /* flag: RECURSIVE or PARENTS */
-    int has_mode;
-    char *path, *path2;
-};
 
 static char copy_buf[65536]; /* touched in workers only */
 
-static _Noreturn void job_fail(int err, const char *step, const char *path)
+_Noreturn void job_fail(int err, const char *step, const char *path)
 {
     char msg[512] = "";
 
@@ -50,7 +42,7 @@ static _Noreturn void job_fail(int err, const char *step, const char *path)
     _exit(0);
 }
 
-static _Noreturn void job_done(const struct fields *f)
+_Noreturn void job_done(const struct fields *f)
 {
     static const struct fields none;
 
@@ -74,8 +66,7 @@ static int write_full(int fd, const void *buf, size_t n)
     return 0;
 }
 
-/* Opens the directory of `path`; *ret_name is the last component. */
-static int open_parent(char *path, char **ret_name)
+int open_parent(char *path, char **ret_name)
 {
     char *slash = strrchr(path, '/');
     int fd;
@@ -231,14 +222,6 @@ static void put_stat(struct fields *f, const struct stat *st)
     put_u32(f, CELLA_TAG_GID, st->st_gid);
 }
 
-struct dirent64 {
-    uint64_t ino;
-    int64_t off;
-    unsigned short reclen;
-    unsigned char type;
-    char name[];
-};
-
 static int list_entry(int dir, const char *name)
 {
     struct fields f = {0};
@@ -257,11 +240,6 @@ static int list_entry(int dir, const char *name)
     return 1;
 }
 
-static int is_dot(const char *name)
-{
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
-
 static _Noreturn void list(const struct job *j)
 {
     int dir = open(j->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -274,7 +252,7 @@ static _Noreturn void list(const struct job *j)
         job_fail(errno, "open the directory", j->path);
     while ((n = syscall(SYS_getdents64, dir, buf, sizeof(buf))) > 0)
         for (at = 0; at < n;) {
-            struct dirent64 *e = (void *)(buf + at);
+            struct dir_entry *e = (void *)(buf + at);
             at += e->reclen;
             if (!is_dot(e->name))
                 count += (uint32_t)list_entry(dir, e->name);
@@ -304,139 +282,6 @@ static _Noreturn void stat_path(const struct job *j)
     job_done(&f);
 }
 
-/* ---- remove, rename, mkdir ---- */
-
-/* struct statx of the kernel, as far as it is needed; musl 1.2.3 has none. */
-struct statx_ {
-    uint32_t mask, blksize;
-    uint64_t attributes;
-    uint8_t rest[256 - 16];
-};
-
-static int is_mount(int dir, const char *name)
-{
-    struct statx_ x = {0};
-
-    return syscall(SYS_statx, dir, name, AT_SYMLINK_NOFOLLOW, 0, &x) == 0 &&
-           (x.attributes & STATX_ATTR_MOUNT_ROOT_);
-}
-
-static int remove_at(int dir, const char *name, dev_t dev, unsigned depth);
-
-/* Empties an open directory. Removing while listing may skip entries, so it lists again until
- * nothing went. */
-static int remove_inside(int dir, dev_t dev, unsigned depth)
-{
-    _Alignas(8) char buf[2048];
-    long n, at, removed = 1;
-    int r;
-
-    while (removed) {
-        removed = 0;
-        if (lseek(dir, 0, SEEK_SET) < 0)
-            return -errno;
-        while ((n = syscall(SYS_getdents64, dir, buf, sizeof(buf))) > 0)
-            for (at = 0; at < n;) {
-                struct dirent64 *e = (void *)(buf + at);
-                at += e->reclen;
-                if (is_dot(e->name))
-                    continue;
-                r = remove_at(dir, e->name, dev, depth + 1);
-                if (r < 0)
-                    return r;
-                removed++;
-            }
-        if (n < 0)
-            return -errno;
-    }
-    return 0;
-}
-
-static int remove_at(int dir, const char *name, dev_t dev, unsigned depth)
-{
-    struct stat st;
-    int fd, r;
-
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT && depth ? 0 : -errno;
-    if (is_mount(dir, name) || (depth && st.st_dev != dev))
-        return -EXDEV;
-    if (!S_ISDIR(st.st_mode))
-        return unlinkat(dir, name, 0) < 0 && errno != ENOENT ? -errno : 0;
-    if (depth >= DEPTH_MAX)
-        return -ELOOP;
-    fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    r = remove_inside(fd, st.st_dev, depth);
-    close(fd);
-    if (r < 0)
-        return r;
-    return unlinkat(dir, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
-}
-
-static _Noreturn void remove_path(const struct job *j)
-{
-    struct stat st;
-    char *name;
-    int dir = open_parent(j->path, &name), r;
-
-    if (dir < 0)
-        job_fail(errno, "open the directory of", j->path);
-    if (j->flag)
-        r = remove_at(dir, name, 0, 0);
-    else if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        r = -errno;
-    else
-        r = unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
-    if (r == -EXDEV)
-        job_fail(EXDEV, "something is mounted in or on", j->path);
-    if (r < 0)
-        job_fail(-r, "remove", j->path);
-    job_done(NULL);
-}
-
-static _Noreturn void rename_path(const struct job *j)
-{
-    char *name, *name2;
-    int dir = open_parent(j->path, &name), dir2;
-
-    if (dir < 0)
-        job_fail(errno, "open the directory of", j->path);
-    dir2 = open_parent(j->path2, &name2);
-    if (dir2 < 0)
-        job_fail(errno, "open the directory of", j->path2);
-    if (renameat(dir, name, dir2, name2) < 0)
-        job_fail(errno, "rename", j->path);
-    job_done(NULL);
-}
-
-static _Noreturn void mkdir_path(const struct job *j)
-{
-    mode_t mode = j->has_mode ? j->mode & 07777 : 0755;
-    struct stat st;
-    char *p;
-
-    for (p = j->path + 1; j->flag && *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = 0;
-        if (mkdir(j->path, 0755) < 0 && errno != EEXIST)
-            job_fail(errno, "make the directory", j->path);
-        *p = '/';
-    }
-    if (mkdir(j->path, mode) < 0) {
-        int e = errno;
-        if (e == EEXIST && j->flag && stat(j->path, &st) == 0 && S_ISDIR(st.st_mode))
-            job_done(NULL);
-        job_fail(e, "make the directory", j->path);
-    }
-    if (j->has_mode &&
-        chmod(j->path, mode) < 0) /* the umask does not apply to what was asked for */
-        job_fail(errno, "set the mode of", j->path);
-    job_done(NULL);
-}
-
 /* ---- the worker, and the agent's part ---- */
 
 static _Noreturn void worker_main(struct job *j, int ctrl, int data)
@@ -446,9 +291,9 @@ static _Noreturn void worker_main(struct job *j, int ctrl, int data)
         [CELLA_OP_GET] = get,
         [CELLA_OP_LIST] = list,
         [CELLA_OP_STAT] = stat_path,
-        [CELLA_OP_REMOVE] = remove_path,
-        [CELLA_OP_RENAME] = rename_path,
-        [CELLA_OP_MKDIR] = mkdir_path,
+        [CELLA_OP_REMOVE] = file_remove,
+        [CELLA_OP_RENAME] = file_rename,
+        [CELLA_OP_MKDIR] = file_mkdir,
     };
     int c = fcntl(ctrl, F_DUPFD_CLOEXEC, 16), d = data < 0 ? -1 : fcntl(data, F_DUPFD_CLOEXEC, 16);
 

@@ -35,14 +35,6 @@ struct table {
     size_t n, cap;
 };
 
-struct dirent64 {
-    uint64_t ino;
-    int64_t off;
-    unsigned short reclen;
-    unsigned char type;
-    char name[];
-};
-
 static int read_stat(int dirfd, pid_t *ret_ppid, pid_t *ret_group, char *ret_state)
 {
     char buf[512], *p, *end;
@@ -105,8 +97,8 @@ static void table_read(struct table *t, int proc)
     long n, at;
 
     while ((n = syscall(SYS_getdents64, proc, buf, sizeof(buf))) > 0)
-        for (at = 0; at < n; at += ((struct dirent64 *)(void *)(buf + at))->reclen)
-            if (table_add(t, proc, ((struct dirent64 *)(void *)(buf + at))->name) < 0)
+        for (at = 0; at < n; at += ((struct dir_entry *)(void *)(buf + at))->reclen)
+            if (table_add(t, proc, ((struct dir_entry *)(void *)(buf + at))->name) < 0)
                 return;
 }
 

@@ -104,6 +104,11 @@ int vm_resize(void *self, const struct cella_limits *limits, struct cella_error 
 int vm_snapshot(void *self, const struct cella_snapshot *snapshot, struct cella_error *err);
 int vm_fork(void *self, const struct cella_spec *child, void **ret_self, struct cella_error *err);
 
+/* vm_spec.c: refuses what cannot be; the engine; sizes and the processor */
+int spec_check(const struct cella_spec *spec, int copy, struct cella_error *err);
+int spec_engine(struct vm *f, const struct cella_spec *spec, struct cella_error *err);
+int spec_machine(struct vm *f, const struct cella_spec *spec, struct cella_error *err);
+
 /* vm_launch.c */
 /* `copy`: of a snapshot, which boots no kernel. */
 int launch_new(const struct vm_kind *kind, const struct cella_host *host,

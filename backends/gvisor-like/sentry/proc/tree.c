@@ -8,7 +8,6 @@
  * has ended leads to nothing any more (its start time is part of it).
  * Threads: the kernel lock.
  */
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
