@@ -195,6 +195,26 @@ static int backend_make(struct warden *w, const struct cella_spec *spec, struct 
                            : backend_create(w->backend_plugin, host, spec, &w->backend, err);
 }
 
+/* Everything that is mounted in the cell: the image's own, ours, the user's. */
+static int all_mounts(struct warden *w, struct mount_list *mounts, struct etc_paths *etc,
+                      struct cella_error *err)
+{
+    int r;
+
+    if (w->image.n_mounts > 64)
+        return fail(err, -E2BIG, "image %s: %zu mounts", w->image.name, w->image.n_mounts);
+    for (; mounts->n < w->image.n_mounts; mounts->n++)
+        mounts->v[mounts->n] = w->image.mounts[mounts->n];
+    if (w->probe.probe.root_need == CELLA_ROOT_IMAGE)
+        return w->req.spare_of ? 0 : guest_mounts(w, mounts, err);
+    if (w->req.spare_of)
+        return fail(err, -EOPNOTSUPP, "spares: only machines are prepared for a fork");
+    r = etc_mounts(w, mounts, etc, err);
+    if (r == 0)
+        r = shown_mounts(w, mounts->v, &mounts->n, err);
+    return r < 0 ? r : user_mounts(w, mounts, err);
+}
+
 int create_cell(struct warden *w, struct cella_error *err)
 {
     struct cella_limits limits = {.hdr = CELLA_HDR_INIT(struct cella_limits, CELLA_KIND_LIMITS),
@@ -223,26 +243,8 @@ int create_cell(struct warden *w, struct cella_error *err)
     int r = agent_memfd(w, err);
 
     w->made = w->req.limits;
-    if (r == 0 && w->image.n_mounts > 64)
-        r = fail(err, -E2BIG, "image %s: %zu mounts", w->image.name, w->image.n_mounts);
-    while (r == 0 && mounts.n < w->image.n_mounts) {
-        mounts.v[mounts.n] = w->image.mounts[mounts.n];
-        mounts.n++;
-    }
-    if (w->req.spare_of && w->probe.probe.root_need != CELLA_ROOT_IMAGE) {
-        if (r == 0)
-            r = fail(err, -EOPNOTSUPP, "spares: only machines are prepared for a fork");
-    } else if (w->probe.probe.root_need == CELLA_ROOT_IMAGE) {
-        if (r == 0 && !w->req.spare_of)
-            r = guest_mounts(w, &mounts, err);
-    } else {
-        if (r == 0)
-            r = etc_mounts(w, &mounts, &etc, err);
-        if (r == 0)
-            r = shown_mounts(w, mounts.v, &mounts.n, err);
-        if (r == 0)
-            r = user_mounts(w, &mounts, err);
-    }
+    if (r == 0)
+        r = all_mounts(w, &mounts, &etc, err);
     if (r < 0) {
         mount_list_fini(&mounts);
         return r;

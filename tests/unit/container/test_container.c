@@ -175,101 +175,103 @@ static void test_root(void **state)
     assert_int_equal(access("/run/f", F_OK), -1);
 }
 
+enum { WORKS = 0 };
+
 /* Each line: what must be refused with which errno, and after it a twin of the same family that
  * must work. */
+static const struct {
+    const char *what;
+    long nr;
+    const char *args;
+    int want; /* exact errno, or WORKS */
+} system_calls[] = {
+    {"io_uring_setup", SYS_io_uring_setup, "8 p", EPERM},
+    {"bpf", SYS_bpf, "0 p 72", EPERM},
+    {"add_key", SYS_add_key, "p p p 1 -3", EPERM},
+    {"request_key", SYS_request_key, "p p p -3", EPERM},
+    {"keyctl", SYS_keyctl, "0 -3 0", EPERM},
+    {"userfaultfd", SYS_userfaultfd, "1", EPERM},
+    {"perf_event_open", SYS_perf_event_open, "p 0 -1 -1 0", EPERM},
+    {"mount", SYS_mount, "p p p 0 0", EPERM},
+    {"umount2", SYS_umount2, "p 0", EPERM},
+    {"pivot_root", SYS_pivot_root, "p p", EPERM},
+    {"chroot", SYS_chroot, "p", EPERM},
+    {"fsopen", SYS_fsopen, "p 0", EPERM},
+    {"fsmount", SYS_fsmount, "0 0 0", EPERM},
+    {"open_tree", SYS_open_tree, "-100 p 1", EPERM},
+    {"move_mount", SYS_move_mount, "0 p 0 p 4", EPERM},
+    {"mount_setattr", SYS_mount_setattr, "-100 p 0 p 32", EPERM},
+    {"setns", SYS_setns, "0 0", EPERM},
+    {"unshare user", SYS_unshare, "0x10000000", EPERM},
+    {"unshare net", SYS_unshare, "0x40000000", EPERM},
+    {"unshare mount", SYS_unshare, "0x20000", EPERM},
+    {"unshare time", SYS_unshare, "0x80", EPERM},
+    {"unshare files, twin", SYS_unshare, "0x400", WORKS},
+    {"clone user", SYS_clone, "0x10000011 0 0 0 0", EPERM},
+    {"clone pid", SYS_clone, "0x20000011 0 0 0 0", EPERM},
+    {"clone3", SYS_clone3, "p 64", ENOSYS},
+    {"AF_VSOCK", SYS_socket, "40 1 0", EPERM},
+    {"AF_ALG", SYS_socket, "38 5 0", EPERM},
+    {"AF_PACKET", SYS_socket, "17 3 0", EPERM},
+    {"AF_BLUETOOTH", SYS_socket, "31 3 1", EPERM},
+    {"raw IPv4", SYS_socket, "2 3 1", EPERM},
+    {"raw IPv4, flags beside the type", SYS_socket, "2 0x80003 1", EPERM},
+    {"raw IPv6", SYS_socket, "10 3 58", EPERM},
+    {"SCTP", SYS_socket, "2 1 132", EPERM},
+    {"netlink netfilter", SYS_socket, "16 3 12", EPERM},
+    {"netlink audit", SYS_socket, "16 3 9", EPERM},
+    {"netlink route, twin", SYS_socket, "16 3 0", WORKS},
+    {"TCP, twin", SYS_socket, "2 0x80001 0", WORKS},
+    {"UDP, twin", SYS_socket, "2 2 17", WORKS},
+    {"TCP over IPv6, twin", SYS_socket, "10 1 6", WORKS},
+    {"unix, twin", SYS_socket, "1 1 0", WORKS},
+    {"socketpair, twin", SYS_socketpair, "1 1 0 p", WORKS},
+    {"kexec_load", SYS_kexec_load, "0 0 p 0", EPERM},
+    {"init_module", SYS_init_module, "p 0 p", EPERM},
+    {"finit_module", SYS_finit_module, "0 p 0", EPERM},
+    {"delete_module", SYS_delete_module, "p 0", EPERM},
+    {"personality", SYS_personality, "0x0008", EPERM},
+    {"personality with high bits", SYS_personality, "0x100000008", EPERM},
+    {"personality query, twin", SYS_personality, "0xffffffff", WORKS},
+    {"TIOCSTI", SYS_ioctl, "0 0x5412 p", EPERM},
+    {"TIOCSTI with high bits", SYS_ioctl, "0 0x100005412 p", EPERM},
+    {"TIOCLINUX", SYS_ioctl, "0 0x541C p", EPERM},
+    {"TIOCSETD", SYS_ioctl, "0 0x5423 p", EPERM},
+    {"ioctl, twin (not a terminal)", SYS_ioctl, "0 0x5401 p", ENOTTY},
+    {"quotactl", SYS_quotactl, "0 p 0 p", EPERM},
+    {"acct", SYS_acct, "0", EPERM},
+    {"swapon", SYS_swapon, "p 0", EPERM},
+    {"reboot", SYS_reboot, "0xfee1dead 672274793 0 0", EPERM},
+    {"syslog", SYS_syslog, "3 p 1", EPERM},
+    {"open_by_handle_at", SYS_open_by_handle_at, "0 p 0", EPERM},
+    {"name_to_handle_at", SYS_name_to_handle_at, "-100 p p p 0", EPERM},
+    {"fanotify_init", SYS_fanotify_init, "0 0", EPERM},
+    {"pidfd_getfd", SYS_pidfd_getfd, "0 0 0", EPERM},
+    {"kcmp", SYS_kcmp, "1 1 0 0 0", EPERM},
+    {"iopl", SYS_iopl, "3", EPERM},
+    {"modify_ldt", SYS_modify_ldt, "0 p 16", EPERM},
+    {"settimeofday", SYS_settimeofday, "p 0", EPERM},
+    {"sethostname", SYS_sethostname, "p 1", EPERM},
+    {"fchmodat2, twin (empty path)", 452, "-100 p 0 0", ENOENT},
+    {"memfd_create, twin", SYS_memfd_create, "p 0", WORKS},
+    {"pidfd_open, twin", SYS_pidfd_open, "1 0", WORKS},
+    {"inotify_init1, twin", SYS_inotify_init1, "0", WORKS},
+    {"membarrier, twin", SYS_membarrier, "0 0 0", WORKS},
+    {"ptrace, twin (no such process)", SYS_ptrace, "16 999999 0 0", ESRCH},
+    {"a number of the future", 480, "", ENOSYS},
+    {"statmount", 457, "p p 0 0", ENOSYS},
+    {"getpid, twin", SYS_getpid, "", WORKS},
+};
+
 static void test_system_calls(void **state)
 {
-    enum { WORKS = 0 };
-    static const struct {
-        const char *what;
-        long nr;
-        const char *args;
-        int want; /* exact errno, or WORKS */
-    } cases[] = {
-        {"io_uring_setup", SYS_io_uring_setup, "8 p", EPERM},
-        {"bpf", SYS_bpf, "0 p 72", EPERM},
-        {"add_key", SYS_add_key, "p p p 1 -3", EPERM},
-        {"request_key", SYS_request_key, "p p p -3", EPERM},
-        {"keyctl", SYS_keyctl, "0 -3 0", EPERM},
-        {"userfaultfd", SYS_userfaultfd, "1", EPERM},
-        {"perf_event_open", SYS_perf_event_open, "p 0 -1 -1 0", EPERM},
-        {"mount", SYS_mount, "p p p 0 0", EPERM},
-        {"umount2", SYS_umount2, "p 0", EPERM},
-        {"pivot_root", SYS_pivot_root, "p p", EPERM},
-        {"chroot", SYS_chroot, "p", EPERM},
-        {"fsopen", SYS_fsopen, "p 0", EPERM},
-        {"fsmount", SYS_fsmount, "0 0 0", EPERM},
-        {"open_tree", SYS_open_tree, "-100 p 1", EPERM},
-        {"move_mount", SYS_move_mount, "0 p 0 p 4", EPERM},
-        {"mount_setattr", SYS_mount_setattr, "-100 p 0 p 32", EPERM},
-        {"setns", SYS_setns, "0 0", EPERM},
-        {"unshare user", SYS_unshare, "0x10000000", EPERM},
-        {"unshare net", SYS_unshare, "0x40000000", EPERM},
-        {"unshare mount", SYS_unshare, "0x20000", EPERM},
-        {"unshare time", SYS_unshare, "0x80", EPERM},
-        {"unshare files, twin", SYS_unshare, "0x400", WORKS},
-        {"clone user", SYS_clone, "0x10000011 0 0 0 0", EPERM},
-        {"clone pid", SYS_clone, "0x20000011 0 0 0 0", EPERM},
-        {"clone3", SYS_clone3, "p 64", ENOSYS},
-        {"AF_VSOCK", SYS_socket, "40 1 0", EPERM},
-        {"AF_ALG", SYS_socket, "38 5 0", EPERM},
-        {"AF_PACKET", SYS_socket, "17 3 0", EPERM},
-        {"AF_BLUETOOTH", SYS_socket, "31 3 1", EPERM},
-        {"raw IPv4", SYS_socket, "2 3 1", EPERM},
-        {"raw IPv4, flags beside the type", SYS_socket, "2 0x80003 1", EPERM},
-        {"raw IPv6", SYS_socket, "10 3 58", EPERM},
-        {"SCTP", SYS_socket, "2 1 132", EPERM},
-        {"netlink netfilter", SYS_socket, "16 3 12", EPERM},
-        {"netlink audit", SYS_socket, "16 3 9", EPERM},
-        {"netlink route, twin", SYS_socket, "16 3 0", WORKS},
-        {"TCP, twin", SYS_socket, "2 0x80001 0", WORKS},
-        {"UDP, twin", SYS_socket, "2 2 17", WORKS},
-        {"TCP over IPv6, twin", SYS_socket, "10 1 6", WORKS},
-        {"unix, twin", SYS_socket, "1 1 0", WORKS},
-        {"socketpair, twin", SYS_socketpair, "1 1 0 p", WORKS},
-        {"kexec_load", SYS_kexec_load, "0 0 p 0", EPERM},
-        {"init_module", SYS_init_module, "p 0 p", EPERM},
-        {"finit_module", SYS_finit_module, "0 p 0", EPERM},
-        {"delete_module", SYS_delete_module, "p 0", EPERM},
-        {"personality", SYS_personality, "0x0008", EPERM},
-        {"personality with high bits", SYS_personality, "0x100000008", EPERM},
-        {"personality query, twin", SYS_personality, "0xffffffff", WORKS},
-        {"TIOCSTI", SYS_ioctl, "0 0x5412 p", EPERM},
-        {"TIOCSTI with high bits", SYS_ioctl, "0 0x100005412 p", EPERM},
-        {"TIOCLINUX", SYS_ioctl, "0 0x541C p", EPERM},
-        {"TIOCSETD", SYS_ioctl, "0 0x5423 p", EPERM},
-        {"ioctl, twin (not a terminal)", SYS_ioctl, "0 0x5401 p", ENOTTY},
-        {"quotactl", SYS_quotactl, "0 p 0 p", EPERM},
-        {"acct", SYS_acct, "0", EPERM},
-        {"swapon", SYS_swapon, "p 0", EPERM},
-        {"reboot", SYS_reboot, "0xfee1dead 672274793 0 0", EPERM},
-        {"syslog", SYS_syslog, "3 p 1", EPERM},
-        {"open_by_handle_at", SYS_open_by_handle_at, "0 p 0", EPERM},
-        {"name_to_handle_at", SYS_name_to_handle_at, "-100 p p p 0", EPERM},
-        {"fanotify_init", SYS_fanotify_init, "0 0", EPERM},
-        {"pidfd_getfd", SYS_pidfd_getfd, "0 0 0", EPERM},
-        {"kcmp", SYS_kcmp, "1 1 0 0 0", EPERM},
-        {"iopl", SYS_iopl, "3", EPERM},
-        {"modify_ldt", SYS_modify_ldt, "0 p 16", EPERM},
-        {"settimeofday", SYS_settimeofday, "p 0", EPERM},
-        {"sethostname", SYS_sethostname, "p 1", EPERM},
-        {"fchmodat2, twin (empty path)", 452, "-100 p 0 0", ENOENT},
-        {"memfd_create, twin", SYS_memfd_create, "p 0", WORKS},
-        {"pidfd_open, twin", SYS_pidfd_open, "1 0", WORKS},
-        {"inotify_init1, twin", SYS_inotify_init1, "0", WORKS},
-        {"membarrier, twin", SYS_membarrier, "0 0 0", WORKS},
-        {"ptrace, twin (no such process)", SYS_ptrace, "16 999999 0 0", ESRCH},
-        {"a number of the future", 480, "", ENOSYS},
-        {"statmount", 457, "p p 0 0", ENOSYS},
-        {"getpid, twin", SYS_getpid, "", WORKS},
-    };
     size_t i;
 
     (void)state;
-    for (i = 0; i < ARRAY_LEN(cases); i++) {
-        long r = ask("call %ld %s", cases[i].nr, cases[i].args);
-        if (cases[i].want == WORKS ? r < 0 : r != -cases[i].want)
-            fail_msg("%s: got %ld, wanted errno %d", cases[i].what, r, cases[i].want);
+    for (i = 0; i < ARRAY_LEN(system_calls); i++) {
+        long r = ask("call %ld %s", system_calls[i].nr, system_calls[i].args);
+        if (system_calls[i].want == WORKS ? r < 0 : r != -system_calls[i].want)
+            fail_msg("%s: got %ld, wanted errno %d", system_calls[i].what, r, system_calls[i].want);
     }
     assert_int_equal(ask("fork"), 7);
 }

@@ -2,27 +2,11 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /* The system calls of mm/: what they answer, and what a guest's access finds after them. */
-#include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "fake_platform.h"
 #include "fs.h"
+#include "mm_touch.h"
 
-#define RW (PROT_READ | PROT_WRITE)
-#define RWX (RW | PROT_EXEC)
-#define A 0x20000000ul
-#define MEMORY (64ul << 20)
 #define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
 #define CALL(name, ...) sys_##name((const uint64_t[6]){__VA_ARGS__})
 
@@ -90,8 +74,6 @@ struct task *task_by_tid(int32_t tid)
     return NULL;
 }
 
-static int signo, code;
-
 static int set_up(void **state)
 {
     (void)state;
@@ -130,38 +112,6 @@ static void map(uint64_t address, uint64_t pages)
 {
     assert_int_equal(CALL(mmap, address, pages * PAGE_SIZE, RW, ANON | MAP_FIXED, -1ul, 0),
                      address);
-}
-
-static char *touch(struct mm *mm, uint64_t address, int access)
-{
-    signo = code = 0;
-    return fake_touch(mm, address, access, &signo, &code);
-}
-
-static void put(struct mm *mm, uint64_t address, char byte)
-{
-    char *at = touch(mm, address, RW);
-
-    assert_non_null(at);
-    *at = byte;
-}
-
-static char get(struct mm *mm, uint64_t address)
-{
-    char *at = touch(mm, address, PROT_READ);
-
-    assert_non_null(at);
-    return *at;
-}
-
-static unsigned areas(struct mm *mm)
-{
-    struct vma_info info = {0};
-    unsigned n = 0;
-
-    while (mm_next_area(mm, info.end, &info))
-        n++;
-    return n;
 }
 
 static void test_mmap_errors(void **state)
