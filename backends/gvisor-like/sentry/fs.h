@@ -326,7 +326,7 @@ struct file *file_host(int host_fd); /* FILE_HOST; owns it */
 void inotify_event(struct inode *inode, struct dentry *dentry, uint32_t mask, const char *name,
                    uint32_t cookie);                                           /* fs/inotify.c */
 int pipe_new(struct file **ret_read, struct file **ret_write, uint32_t flags); /* ipc/pipe.c */
-void epoll_ready(void *item);                                                  /* ipc/epoll.c */
+bool epoll_ready(void *item); /* ipc/epoll.c; whether somebody who waited was woken */
 void epoll_file_gone(struct file *file);
 
 #endif

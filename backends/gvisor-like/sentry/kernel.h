@@ -106,7 +106,7 @@ struct waiter {
     struct waitq *queue; /* NULL: not queued */
     enum waiter_kind kind;
     uint32_t events;    /* POLL* it wants; 0: any */
-    uint32_t exclusive; /* a wake-up of a number counts it */
+    uint32_t exclusive; /* a wake-up of a number counts it; EPOLL: EPOLLEXCLUSIVE */
     struct task *task;
     void *item;
 };
@@ -115,9 +115,11 @@ void waitq_init(struct waitq *queue);
 /* A waiter for the current task. */
 void waiter_add(struct waiter *waiter, struct waitq *queue, uint32_t events);
 void waiter_remove(struct waiter *waiter); /* not queued: nothing */
-/* Wakes all whose events meet these; of the exclusive ones at most `most` (0: all). */
-void waitq_wake(struct waitq *queue, uint32_t events);
-void waitq_wake_some(struct waitq *queue, uint32_t events, unsigned most);
+/* Wakes all whose events meet these; of the exclusive ones at most `most` (0: all) that sleep and were not woken yet. Whether
+   there was such a one. Of exclusive epolls, what one can take for all (POLLIN or POLLOUT alone) is told to one after the
+   other until one of them wakes somebody. */
+bool waitq_wake(struct waitq *queue, uint32_t events);
+bool waitq_wake_some(struct waitq *queue, uint32_t events, unsigned most);
 
 #define WAIT_FOREVER UINT64_MAX
 

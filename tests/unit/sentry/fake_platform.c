@@ -50,9 +50,9 @@ __attribute__((weak)) bool signal_pending(const struct task *task)
 {
     return task->dying;
 }
-__attribute__((weak)) void epoll_ready(void *item)
+__attribute__((weak)) bool epoll_ready(void *item)
 {
-    (void)item;
+    return item != NULL;
 }
 
 const struct platform *platform = &platform_fake;

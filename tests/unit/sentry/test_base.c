@@ -21,6 +21,7 @@
 static bool a_signal;
 static unsigned fired;
 static void *epoll_item;
+static unsigned heard, sleeping_item; /* epolls told; the one in which somebody sleeps */
 
 bool signal_pending(const struct task *task)
 {
@@ -28,9 +29,11 @@ bool signal_pending(const struct task *task)
     return a_signal;
 }
 
-void epoll_ready(void *item)
+bool epoll_ready(void *item)
 {
     epoll_item = item;
+    heard++;
+    return item == &sleeping_item;
 }
 
 void itimer_fire(void *owner)
@@ -214,6 +217,38 @@ static void exclusive_waiters_wake_one_by_one(void **state)
     assert_true(TAILQ_EMPTY(&queue.waiters));
 }
 
+/* Of four exclusive epolls the third has somebody who waits: what one can take goes no further. */
+static void exclusive_epolls_hear_until_one_wakes(void **state)
+{
+    unsigned other = 0, i;
+    struct waiter waiters[4] = {
+        {.item = &other}, {.item = &other}, {.item = &sleeping_item}, {.item = &other}};
+    struct waiter all = {.kind = WAITER_EPOLL, .item = &other};
+
+    (void)state;
+    kernel_lock();
+    waitq_init(&queue);
+    for (i = 0; i < 4; i++) {
+        waiters[i].kind = WAITER_EPOLL;
+        waiters[i].exclusive = 1;
+        waiter_add(&waiters[i], &queue, POLLIN | POLLOUT | POLLHUP);
+    }
+    waiter_add(&all, &queue, POLLIN | POLLHUP);
+    heard = 0;
+    waitq_wake(&queue, POLLIN | POLLRDNORM);
+    assert_int_equal(heard, 4);
+    heard = 0;
+    waitq_wake(&queue, POLLOUT);
+    assert_int_equal(heard, 3);
+    heard = 0;
+    waitq_wake(&queue, POLLIN | POLLHUP); /* an end is for all */
+    assert_int_equal(heard, 5);
+    for (i = 0; i < 4; i++)
+        waiter_remove(&waiters[i]);
+    waiter_remove(&all);
+    kernel_unlock();
+}
+
 static void a_sleep_ends(void **state)
 {
     struct task task = {0};
@@ -305,6 +340,7 @@ int main(void)
         cmocka_unit_test(the_arena_ends),
         cmocka_unit_test(misuse_ends_the_sentry),
         cmocka_unit_test(exclusive_waiters_wake_one_by_one),
+        cmocka_unit_test(exclusive_epolls_hear_until_one_wakes),
         cmocka_unit_test(a_sleep_ends),
         cmocka_unit_test(timers_fire_in_order),
         cmocka_unit_test(a_descriptor_of_the_host_wakes),

@@ -8,6 +8,7 @@
  * Threads: the kernel lock; the sleeping itself without it.
  */
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -45,20 +46,31 @@ void waiter_remove(struct waiter *waiter)
     waiter->queue = NULL;
 }
 
-static void wake(struct waiter *waiter)
+/* True: it had not been woken yet. */
+static bool wake_task(struct task *task)
 {
-    switch (waiter->kind) {
-    case WAITER_TASK:
-        task_wake(waiter->task);
-        break;
-    case WAITER_EPOLL:
-        epoll_ready(waiter->item);
-        break;
-    }
+    if (__atomic_exchange_n(&task->wake_word, 1, __ATOMIC_RELEASE))
+        return false;
+    syscall(SYS_futex, &task->wake_word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    return true;
 }
 
-void waitq_wake_some(struct waitq *queue, uint32_t events, unsigned most)
+static bool wake(struct waiter *waiter)
 {
+    return waiter->kind == WAITER_TASK ? wake_task(waiter->task) : epoll_ready(waiter->item);
+}
+
+/* Who takes it has it alone; what ends a file is for all. */
+static bool is_for_one(uint32_t events)
+{
+    uint32_t rest = events & ~(uint32_t)(POLLRDNORM | POLLWRNORM);
+
+    return rest == POLLIN || rest == POLLOUT;
+}
+
+bool waitq_wake_some(struct waitq *queue, uint32_t events, unsigned most)
+{
+    bool alone = is_for_one(events), taken = false;
     struct waiter *waiter, *next;
     unsigned woken = 0;
 
@@ -67,23 +79,25 @@ void waitq_wake_some(struct waitq *queue, uint32_t events, unsigned most)
         next = TAILQ_NEXT(waiter, link);
         if (waiter->events && events && !(waiter->events & events))
             continue;
-        if (waiter->exclusive && most && woken == most)
-            continue;
-        woken += waiter->exclusive;
-        wake(waiter);
+        if (!waiter->exclusive)
+            wake(waiter);
+        else if (waiter->kind == WAITER_EPOLL && !(alone && taken))
+            taken = wake(waiter) || taken;
+        else if (waiter->kind == WAITER_TASK && !(most && woken == most))
+            woken += wake(waiter);
     }
+    return woken > 0;
 }
 
-void waitq_wake(struct waitq *queue, uint32_t events)
+bool waitq_wake(struct waitq *queue, uint32_t events)
 {
-    waitq_wake_some(queue, events, 0);
+    return waitq_wake_some(queue, events, 0);
 }
 
 void task_wake(struct task *task)
 {
     kernel_assert_locked();
-    if (__atomic_exchange_n(&task->wake_word, 1, __ATOMIC_RELEASE) == 0)
-        syscall(SYS_futex, &task->wake_word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    wake_task(task);
 }
 
 static bool ended(const struct task *task, bool killable)

@@ -97,14 +97,14 @@ static void list_remove(struct epoll_item *item)
     TAILQ_REMOVE(&item->epoll->ready, item, ready);
 }
 
-void epoll_ready(void *queued)
+bool epoll_ready(void *queued)
 {
     struct epoll_item *item = queued;
 
     if (!(item->event.events & ~(uint32_t)PRIVATE))
-        return; /* its one shot is over */
+        return false; /* its one shot is over */
     list_add(item);
-    waitq_wake_some(&item->epoll->waitq, READY_IN, 1);
+    return waitq_wake_some(&item->epoll->waitq, READY_IN, 1);
 }
 
 static uint32_t item_poll(struct epoll_item *item, struct waiter *waiter)
@@ -186,6 +186,7 @@ static int item_add(struct epoll *epoll, struct file *file, int fd, const struct
     item->event = *event;
     item->waiter.kind = WAITER_EPOLL;
     item->waiter.item = item;
+    item->waiter.exclusive = !!(event->events & EPOLLEXCLUSIVE);
     item->waiter.events = event->events & ~(uint32_t)PRIVATE;
     bucket = bucket_of(epoll, file, fd);
     item->next = epoll->buckets[bucket];
