@@ -332,17 +332,20 @@ static void op_remap(void)
     struct cell moved[PAGES];
     unsigned from, n, to, to_n, i;
     int64_t expected = 0, at;
+    bool stays;
 
     next_range(&from, &n);
     next_range(&to, &to_n);
+    stays = n == to_n && next(2);
     if (to < from + n && from < to + to_n)
         expected = -EINVAL;
     for (i = 0; i < n && !expected; i++)
         if (cells()[from + i].kind == NOTHING ||
             (i && !alike(&cells()[from + i - 1], &cells()[from + i])))
             expected = -EFAULT;
-    at = sys_mremap((const uint64_t[6]){address(from), n * PAGE_SIZE, to_n * PAGE_SIZE,
-                                        MREMAP_MAYMOVE | MREMAP_FIXED, address(to)});
+    at = sys_mremap((const uint64_t[6]){
+        address(from), n * PAGE_SIZE, to_n * PAGE_SIZE,
+        MREMAP_MAYMOVE | MREMAP_FIXED | (stays ? MREMAP_DONTUNMAP : 0), address(to)});
     MUST(at == (expected ? expected : (int64_t)address(to)));
     if (expected)
         return;
@@ -354,7 +357,12 @@ static void op_remap(void)
             moved[i].value = 0;
         }
     }
-    memset(&cells()[from], 0, n * sizeof(struct cell));
+    for (i = 0; stays && i < n; i++) {
+        cells()[from + i].own = false;
+        cells()[from + i].value = 0;
+    }
+    if (!stays)
+        memset(&cells()[from], 0, n * sizeof(struct cell));
     memcpy(&cells()[to], moved, to_n * sizeof(struct cell));
 }
 

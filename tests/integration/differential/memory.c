@@ -182,6 +182,59 @@ static void remaps(void)
     again();
 }
 
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+static void remaps_that_stay(void)
+{
+    char *at, *other, path[] = "/tmp/memory.stays";
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+    mprotect(area, 4 * PAGE, RW);
+    area[0] = 'a';
+    area[3 * PAGE] = 'd';
+    at = (char *)SYS(mremap, area, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0);
+    say_value("stays", at != area && at != MAP_FAILED);
+    touch("moved", at, 'r');
+    touch("last", at + 3 * PAGE, 'r');
+    touch("left", area, 'r');
+    touch("left", area + 3 * PAGE, 'w');
+    touch("apart", at + 3 * PAGE, 'r');
+    say_value("to", SYS(mremap, at, PAGE, PAGE, 7, area + 20 * PAGE) == (long)(area + 20 * PAGE));
+    touch("there", area + 20 * PAGE, 'r');
+    touch("empty", at, 'r');
+    other = (char *)SYS(mremap, at, PAGE, PAGE, 5, area + 30 * PAGE); /* taken, so elsewhere */
+    say_value("elsewhere", other != MAP_FAILED && other != area + 30 * PAGE);
+    munmap(area + 30 * PAGE, PAGE);
+    other = (char *)SYS(mremap, at, PAGE, PAGE, 5, area + 30 * PAGE);
+    say_value("where it was asked", other == area + 30 * PAGE);
+    say_ok("stays alone", SYS(mremap, at, PAGE, PAGE, MREMAP_DONTUNMAP, 0));
+    say_ok("stays and grows", SYS(mremap, at, PAGE, 2 * PAGE, 5, 0));
+    say_ok("stays and shrinks", SYS(mremap, at, 2 * PAGE, PAGE, 5, 0));
+    say_ok("stays odd", SYS(mremap, at, PAGE, PAGE, 5, 1));
+    say_ok("stays over itself", SYS(mremap, at, 2 * PAGE, 2 * PAGE, 5, at + PAGE));
+    say_ok("stays in a hole", SYS(mremap, area + 64 * PAGE - 1, PAGE, PAGE, 5, 0));
+    munmap(at, 4 * PAGE);
+    say_ok("stays without", SYS(mremap, at, PAGE, PAGE, 5, 0));
+    if (ftruncate(fd, 2 * PAGE) < 0 || pwrite(fd, "f", 1, 0) != 1)
+        say("file", -1);
+    at = mmap(NULL, 2 * PAGE, RW, MAP_PRIVATE, fd, 0);
+    at[1] = 'p';
+    other = (char *)SYS(mremap, at, 2 * PAGE, 2 * PAGE, 5, 0);
+    touch("private moved", other + 1, 'r');
+    touch("private left", at + 1, 'r');
+    touch("file left", at, 'r');
+    at = mmap(NULL, 2 * PAGE, RW, MAP_SHARED, fd, 0);
+    at[1] = 's';
+    other = (char *)SYS(mremap, at, 2 * PAGE, 2 * PAGE, 5, 0);
+    touch("shared moved", other + 1, 'r');
+    touch("shared left", at + 1, 'r');
+    close(fd);
+    unlink(path);
+    again();
+}
+
 static void advice(void)
 {
     unsigned char states[4];
@@ -297,6 +350,7 @@ int main(void)
     protection();
     files();
     remaps();
+    remaps_that_stay();
     advice();
     locks();
     across();

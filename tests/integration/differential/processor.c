@@ -183,6 +183,8 @@ static void pages(void)
         getrusage(RUSAGE_SELF, &before);
         at = mmap(NULL, 32 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         memset(at, 1, 32 * MIB);
+        say("lock", mlock(at, 4096 * 4));
+        say_value("locked", status_of("VmLck"));
         munmap(at, 32 * MIB);
         getrusage(RUSAGE_SELF, &usage);
         say_value("most", usage.ru_maxrss >= 32 << 10 && usage.ru_maxrss <= 64 << 10);

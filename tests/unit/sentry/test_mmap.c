@@ -275,7 +275,39 @@ static void test_mremap(void **state)
     assert_int_equal(CALL(mremap, 3 * A, PAGE_SIZE, 2 * PAGE_SIZE, MREMAP_MAYMOVE), -EFAULT);
     assert_int_equal(CALL(mremap, 2 * A, PAGE_SIZE, 0, MREMAP_MAYMOVE), -EINVAL);
     assert_int_equal(CALL(mremap, 2 * A, PAGE_SIZE, PAGE_SIZE, MREMAP_FIXED, A), -EINVAL);
-    assert_int_equal(CALL(mremap, 2 * A, PAGE_SIZE, PAGE_SIZE, 4 | MREMAP_MAYMOVE), -EINVAL);
+    assert_int_equal(CALL(mremap, 2 * A, PAGE_SIZE, PAGE_SIZE, 8 | MREMAP_MAYMOVE), -EINVAL);
+}
+
+static void test_mremap_that_stays(void **state)
+{
+    struct mm *mm = current->mm;
+    uint64_t before;
+    int64_t at;
+
+    (void)state;
+    map(A, 4);
+    put(mm, A + PAGE_SIZE, 'b');
+    put(mm, A + 2 * PAGE_SIZE, 'c');
+    before = mm->bytes_mapped;
+    at = CALL(mremap, A + PAGE_SIZE, 2 * PAGE_SIZE, 2 * PAGE_SIZE,
+              MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0);
+    assert_true(at > 0);
+    assert_int_equal(get(mm, (uint64_t)at), 'b');
+    assert_int_equal(get(mm, (uint64_t)at + PAGE_SIZE), 'c');
+    assert_int_equal(get(mm, A + PAGE_SIZE), 0); /* nothing of the pages is left there */
+    put(mm, A + PAGE_SIZE, 'n');
+    assert_int_equal(get(mm, (uint64_t)at), 'b');
+    assert_int_equal(mm->bytes_mapped, before + 2 * PAGE_SIZE);
+    assert_int_equal(CALL(mremap, A, 4 * PAGE_SIZE, 4 * PAGE_SIZE,
+                          MREMAP_MAYMOVE | MREMAP_DONTUNMAP | MREMAP_FIXED, 2 * A),
+                     2 * A); /* it is one area again */
+    assert_int_equal(get(mm, 2 * A + PAGE_SIZE), 'n');
+    assert_int_equal(CALL(mremap, A, PAGE_SIZE, PAGE_SIZE, MREMAP_DONTUNMAP, 0), -EINVAL);
+    assert_int_equal(
+        CALL(mremap, A, PAGE_SIZE, 2 * PAGE_SIZE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0), -EINVAL);
+    current->process->limits[RLIMIT_AS].rlim_cur = mm->bytes_mapped;
+    assert_int_equal(CALL(mremap, A, PAGE_SIZE, PAGE_SIZE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0),
+                     -ENOMEM);
 }
 
 static void test_mremap_shared(void **state)
@@ -439,11 +471,10 @@ static void test_membarrier(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(mmap_errors),   TEST(mmap_file), TEST(shared_anonymous),
-        TEST(limits),        TEST(brk),       TEST(mremap),
-        TEST(mremap_shared), TEST(madvise),   TEST(madvise_remove),
-        TEST(msync_mincore), TEST(mprotect),  TEST(process_vm),
-        TEST(membarrier),
+        TEST(mmap_errors), TEST(mmap_file),      TEST(shared_anonymous),  TEST(limits),
+        TEST(brk),         TEST(mremap),         TEST(mremap_that_stays), TEST(mremap_shared),
+        TEST(madvise),     TEST(madvise_remove), TEST(msync_mincore),     TEST(mprotect),
+        TEST(process_vm),  TEST(membarrier),
     };
 
     fake_sentry(MEMORY);

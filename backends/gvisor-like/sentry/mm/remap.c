@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * remap - mremap: an area that shrinks, grows where it is, or moves with its pages.
+ * remap - mremap: an area that shrinks, grows where it is, or moves with its pages, alone or all but an empty area in its place.
  * Invariants: a move that fails leaves all where it was: first the pages get their second place, then they leave the first.
  * Threads: the kernel lock.
  */
@@ -10,6 +10,8 @@
 
 #include "../task.h"
 #include "space.h"
+
+#define FLAGS ((uint64_t)(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP))
 
 struct move {
     uint64_t from, from_size, to, to_size;
@@ -40,6 +42,14 @@ static void leave_places(struct pagemap *map, uint64_t start, uint64_t end)
         pagemap_take(map, index);
 }
 
+/* What stays where the pages were: as one that was just made. */
+static void stay(struct mm *mm, struct vma *old, const struct move *move)
+{
+    old->flags &= ~VMA_LOCKED; /* the new one is, and counts for it */
+    mm->bytes_mapped += move->from_size;
+    area_merge(mm, move->from, move->from + move->from_size);
+}
+
 /* To a place that is free; from is one area, whole. */
 static int move_area(struct mm *mm, uint32_t index, const struct move *move)
 {
@@ -65,7 +75,10 @@ static int move_area(struct mm *mm, uint32_t index, const struct move *move)
     }
     host_hide_shown(mm, move->from, move->from + move->from_size);
     leave_places(&space->pages, move->from, move->from + move->from_size);
-    area_remove(mm, area_index(space, move->from));
+    if (move->flags & MREMAP_DONTUNMAP)
+        stay(mm, old, move);
+    else
+        area_remove(mm, area_index(space, move->from));
     mm->bytes_mapped += move->to_size - move->from_size;
     area_merge(mm, move->to, move->to + move->to_size);
     return 0;
@@ -99,6 +112,32 @@ static int64_t move_to(struct mm *mm, struct move *move)
     return error ? error : (int64_t)move->to;
 }
 
+/* The place that is asked for, when it is free, or another. */
+static uint64_t place_near(struct mm *mm, const struct move *move)
+{
+    if (move->to >= PLATFORM_GUEST_MIN && area_is_free(mm, move->to, move->to + move->to_size))
+        return move->to;
+    return area_place(mm, move->to_size);
+}
+
+static int64_t move_and_stay(struct mm *mm, struct move *move)
+{
+    struct vma *vma;
+    int error;
+
+    if (move->to % PAGE_SIZE || move->to > PLATFORM_GUEST_MAX ||
+        move->to_size > PLATFORM_GUEST_MAX - move->to || move->to_size != move->from_size ||
+        (move->to < move->from + move->from_size && move->from < move->to + move->to_size))
+        return -EINVAL;
+    error = find(mm, move, &vma);
+    if (error)
+        return error;
+    if (mm_exceeds(mm, RLIMIT_AS, mm->bytes_mapped + move->to_size))
+        return -ENOMEM;
+    move->to = place_near(mm, move);
+    return move->to ? move_to(mm, move) : -ENOMEM;
+}
+
 static int64_t move_fixed(struct mm *mm, struct move *move)
 {
     struct vma *vma;
@@ -110,6 +149,9 @@ static int64_t move_fixed(struct mm *mm, struct move *move)
     if (move->to < move->from + move->from_size && move->from < move->to + move->to_size)
         return -EINVAL;
     error = find(mm, move, &vma);
+    if (!error && move->flags & MREMAP_DONTUNMAP &&
+        mm_exceeds(mm, RLIMIT_AS, mm->bytes_mapped + move->to_size))
+        error = -ENOMEM;
     if (!error)
         error = mm_unmap(mm, move->to, move->to_size);
     return error ? error : move_to(mm, move);
@@ -154,9 +196,9 @@ SYSCALL(mremap)
     struct vma *vma;
     int error;
 
-    if (move.flags & ~(uint64_t)(MREMAP_MAYMOVE | MREMAP_FIXED) || move.from % PAGE_SIZE ||
-        (move.flags & MREMAP_FIXED && !(move.flags & MREMAP_MAYMOVE)) || move.to_size == 0 ||
-        move.from_size == 0)
+    if (move.flags & ~FLAGS || move.from % PAGE_SIZE || move.to_size == 0 || move.from_size == 0 ||
+        (move.flags & ~(uint64_t)MREMAP_MAYMOVE && !(move.flags & MREMAP_MAYMOVE)) ||
+        (move.flags & MREMAP_DONTUNMAP && move.from_size != move.to_size))
         return -EINVAL;
     if (move.from >= PLATFORM_GUEST_MAX || move.from_size > PLATFORM_GUEST_MAX - move.from)
         return -EFAULT;
@@ -164,6 +206,8 @@ SYSCALL(mremap)
         return -ENOMEM;
     if (move.flags & MREMAP_FIXED)
         return move_fixed(mm, &move);
+    if (move.flags & MREMAP_DONTUNMAP)
+        return move_and_stay(mm, &move);
     if (move.to_size <= move.from_size) {
         if (!area_find(mm, move.from))
             return -EFAULT;

@@ -124,7 +124,7 @@ static void status_memory(struct text *text, struct mm *mm)
 
     memory_use(mm, &use);
     text_add(text, "VmPeak:\t%8" PRIu64 " kB\nVmSize:\t%8" PRIu64 " kB\nVmLck:\t%8" PRIu64 " kB\n",
-             use.size >> 10, use.size >> 10, mm->locked << 2);
+             use.size >> 10, use.size >> 10, mm->locked >> 10);
     text_add(text, "VmPin:\t       0 kB\nVmHWM:\t%8" PRIu64 " kB\nVmRSS:\t%8" PRIu64 " kB\n",
              (use.resident > peak ? use.resident : peak) >> 10, use.resident >> 10);
     text_add(text, "RssAnon:\t%8" PRIu64 " kB\nRssFile:\t%8" PRIu64 " kB\nRssShmem:\t       0 kB\n",
