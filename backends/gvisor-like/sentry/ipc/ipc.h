@@ -37,6 +37,8 @@ void mask_call_done(int64_t result);
 
 int pidfd_file(struct process *process, uint32_t flags, struct file **ret_file); /* O_NONBLOCK */
 struct process *pidfd_process(const struct file *file); /* borrowed; NULL: not a pidfd */
+/* Of an open /proc/PID (proc/tree.c): borrowed. -EBADF: it is something else, -ESRCH: it has ended. */
+int proc_process(const struct file *file, struct process **ret_process);
 
 /* ---- terminals ---- */
 

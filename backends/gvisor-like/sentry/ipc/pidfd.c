@@ -11,6 +11,8 @@
 
 #include "state.h"
 
+#pragma weak proc_process /* a build without proc/ does without */
+
 #define PIDFD_NONBLOCK O_NONBLOCK
 
 struct process *pidfd_process(const struct file *file)
@@ -101,10 +103,20 @@ static int send(struct process *process, int signo, uint64_t guest_info)
     return r < 0 || !signo ? r : signal_process(process, &info);
 }
 
+/* A pidfd or the directory /proc/PID. */
+static int target(const struct file *file, struct process **ret)
+{
+    *ret = pidfd_process(file);
+    if (*ret)
+        return 0;
+    return proc_process ? proc_process(file, ret) : -EBADF;
+}
+
 SYSCALL(pidfd_send_signal)
 {
+    struct process *process;
     struct file *file;
-    int signo = (int)a[1], r = -EBADF;
+    int signo = (int)a[1], r;
 
     if ((uint32_t)a[3])
         return -EINVAL;
@@ -113,8 +125,8 @@ SYSCALL(pidfd_send_signal)
         return -EBADF;
     if (signo < 0 || signo > SIGNALS)
         r = -EINVAL;
-    else if (pidfd_process(file))
-        r = send(pidfd_process(file), signo, a[2]);
+    else if ((r = target(file, &process)) == 0)
+        r = send(process, signo, a[2]);
     file_put(file);
     return r;
 }

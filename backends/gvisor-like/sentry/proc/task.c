@@ -17,6 +17,19 @@
 #define TICK_NS 10000000ul /* USER_HZ is 100 */
 #define CMDLINE_MAX (1u << 20)
 
+int proc_process(const struct file *file, struct process **ret_process)
+{
+    const struct node *node =
+        file->inode && file->inode->kind == INODE_PROC ? file->inode->data : NULL;
+    struct task *task;
+
+    if (!node || node->tree != TREE_TASK || node->length || node->of_task || node->fd >= 0)
+        return -EBADF;
+    task = node_task(node);
+    *ret_process = task ? task->process : NULL;
+    return task ? 0 : -ESRCH;
+}
+
 static char state_of(const struct task *task)
 {
     if (task->exited || task->process->state >= PROCESS_ZOMBIE)
