@@ -271,7 +271,8 @@ static void change_peer(struct socket *s, struct socket *peer)
 static int disconnect(struct socket *s)
 {
     change_peer(s, NULL);
-    s->peer_name.length = 0;
+    if (socket_inet(s))
+        inet_name_free(s);
     s->phase = SOCKET_CLOSED;
     return 0;
 }

@@ -140,7 +140,7 @@ int64_t dgram_send(struct socket *s, struct outgoing *out)
         return socket_take_error(s);
     if (socket_connection(s) && s->phase != SOCKET_CONNECTED)
         return -ENOTCONN;
-    if (socket_inet(s) && !s->name.length && (r = socket_family(s)->autobind(s)) < 0)
+    if (socket_inet(s) && (r = socket_family(s)->autobind(s)) < 0)
         return r;
     r = out->to.length && !socket_connection(s) ? socket_family(s)->valid(s, &out->to) : 0;
     if (r == 0)

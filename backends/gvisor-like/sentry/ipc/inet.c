@@ -151,6 +151,11 @@ static int bind_address(struct socket *socket, struct address *want)
     return 0;
 }
 
+static bool has_port(const struct socket *socket)
+{
+    return socket->name.length && socket->name.in.sin_port;
+}
+
 static int inet_bind(struct socket *socket, const struct socket_name *name)
 {
     struct address want;
@@ -163,8 +168,10 @@ static int inet_bind(struct socket *socket, const struct socket_name *name)
     want = address_of(name);
     if (!is_local(&want) || (socket->v6_only && is_four(&want)))
         return -EADDRNOTAVAIL;
-    if (socket->name.length)
+    if (has_port(socket))
         return -EINVAL;
+    socket->bound_address = !is_any(&want);
+    socket->bound_port = want.port != 0;
     return bind_address(socket, &want);
 }
 
@@ -172,9 +179,11 @@ static int inet_autobind(struct socket *socket)
 {
     struct address want = {0};
 
-    if (socket->name.length)
+    if (has_port(socket))
         return 0;
-    if (socket->family == AF_INET)
+    if (socket->name.length) /* an address of its own, and no port any more */
+        want = address_of(&socket->name);
+    else if (socket->family == AF_INET)
         want.in6.s6_addr[10] = want.in6.s6_addr[11] = 0xff;
     return bind_address(socket, &want);
 }
@@ -249,6 +258,24 @@ int inet_name_ends(struct socket *socket, const struct socket_name *name)
     }
     make_name(socket, &to, &socket->peer_name);
     return 0;
+}
+
+void inet_name_free(struct socket *socket)
+{
+    struct address own = address_of(&socket->name);
+
+    socket->peer_name.length = 0;
+    if (!socket->name.length)
+        return;
+    if (!socket->bound_port) {
+        socket_unbind(socket, socket_hash(&socket->name));
+        own.port = 0;
+    }
+    if (!socket->bound_address)
+        memset(&own.in6, 0, sizeof(own.in6));
+    make_name(socket, &own, &socket->name);
+    if (!socket->bound_port && !socket->bound_address)
+        socket->name.length = 0;
 }
 
 /* The accepting end's names are the connecting end's, turned round. */

@@ -56,6 +56,7 @@ struct socket {
     uint32_t shut; /* SHUT_* */
     bool dead;     /* its file is gone */
     bool pass_cred, reuse_address, reuse_port, v6_only, connecting, marked;
+    bool bound_address, bound_port; /* of inet: by bind(), not by the way to a peer */
     int error, linger[2], backlog, receive_low;
     uint32_t send_size, receive_size; /* SO_SNDBUF, SO_RCVBUF */
     uint64_t send_time, receive_time; /* ns; 0: for ever */
@@ -158,6 +159,7 @@ int64_t socket_send(struct socket *socket, struct outgoing *out);
 int64_t socket_receive(struct socket *socket, struct incoming *in);
 
 int inet_name_ends(struct socket *socket, const struct socket_name *name);
+void inet_name_free(struct socket *socket); /* the peer is gone: what came with it goes, too */
 void inet_name_accepted(struct socket *accepted, const struct socket *from);
 void inet_name_sender(const struct socket *receiver, const struct socket *sender,
                       struct socket_name *name);
