@@ -27,6 +27,11 @@ static int kind_of(int *family, int *type, int *protocol)
                    ? 0
                    : -ESOCKTNOSUPPORT;
     }
+    if (*family == AF_NETLINK) {
+        if (*type != SOCK_RAW && *type != SOCK_DGRAM)
+            return -ESOCKTNOSUPPORT;
+        return *protocol == NETLINK_ROUTE ? 0 : -EPROTONOSUPPORT;
+    }
     if (*family != AF_INET && *family != AF_INET6)
         return -EAFNOSUPPORT;
     if (*type == SOCK_RAW || *type == SOCK_PACKET)
@@ -102,7 +107,7 @@ SYSCALL(socketpair)
 
     if (r < 0)
         return r;
-    if (socket_inet(files[0]->data)) {
+    if (!socket_unix(files[0]->data)) {
         file_put(files[0]);
         return -EOPNOTSUPP;
     }
@@ -282,6 +287,8 @@ static int connect_dgram(struct socket *s, const struct socket_name *name)
     struct socket *other;
     int r;
 
+    if (socket_family(s)->connect)
+        return socket_family(s)->connect(s, name);
     if (name->length >= sizeof(sa_family_t) && name->any.sa_family == AF_UNSPEC)
         return disconnect(s);
     r = socket_family(s)->valid(s, name);
@@ -404,6 +411,8 @@ static int shut(struct socket *s, uint32_t what)
     struct socket *peer = s->peer;
     uint32_t theirs = (what & SHUT_IN ? SHUT_OUT : 0) | (what & SHUT_OUT ? SHUT_IN : 0);
 
+    if (s->family == AF_NETLINK)
+        return -EOPNOTSUPP;
     if (socket_inet(s) && (socket_stream(s) ? s->phase == SOCKET_CLOSED : !s->peer_name.length))
         return -ENOTCONN;
     if (s->phase == SOCKET_LISTENING && socket_inet(s))

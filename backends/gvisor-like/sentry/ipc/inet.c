@@ -9,7 +9,6 @@
  */
 #include <arpa/inet.h>
 #include <linux/capability.h>
-#include <net/if.h>
 #include <string.h>
 
 #include "socket.h"
@@ -159,6 +158,7 @@ static bool has_port(const struct socket *socket)
 static int inet_bind(struct socket *socket, const struct socket_name *name)
 {
     struct address want;
+    bool port;
     int r = inet_valid(socket, name);
 
     if (r < 0)
@@ -170,9 +170,13 @@ static int inet_bind(struct socket *socket, const struct socket_name *name)
         return -EADDRNOTAVAIL;
     if (has_port(socket))
         return -EINVAL;
+    port = want.port != 0;
+    r = bind_address(socket, &want);
+    if (r < 0)
+        return r;
     socket->bound_address = !is_any(&want);
-    socket->bound_port = want.port != 0;
-    return bind_address(socket, &want);
+    socket->bound_port = port;
+    return 0;
 }
 
 static int inet_autobind(struct socket *socket)
@@ -304,82 +308,6 @@ void inet_unspecified(const struct socket *socket, struct socket_name *name)
     struct address none = {0};
 
     make_name(socket, &none, name);
-}
-
-/* ---- the one interface ---- */
-
-static int64_t about_lo(uint32_t request, uint64_t argument)
-{
-    struct ifreq ifr;
-    struct sockaddr_in address = {.sin_family = AF_INET};
-
-    if (copy_in(current->mm, &ifr, argument, sizeof(ifr)) < 0)
-        return -EFAULT;
-    if (strncmp(ifr.ifr_name, "lo", IFNAMSIZ) != 0)
-        return -ENODEV;
-    switch (request) {
-    case SIOCGIFFLAGS:
-        ifr.ifr_flags = IFF_UP | IFF_LOOPBACK | IFF_RUNNING;
-        break;
-    case SIOCGIFADDR:
-    case SIOCGIFNETMASK:
-        address.sin_addr.s_addr = htonl(request == SIOCGIFADDR ? INADDR_LOOPBACK : 0xff000000);
-        memcpy(&ifr.ifr_addr, &address, sizeof(address));
-        break;
-    case SIOCGIFMTU:
-        ifr.ifr_mtu = 65536;
-        break;
-    case SIOCGIFINDEX:
-        ifr.ifr_ifindex = 1;
-        break;
-    case SIOCGIFHWADDR:
-        memset(&ifr.ifr_hwaddr, 0, sizeof(ifr.ifr_hwaddr));
-        ifr.ifr_hwaddr.sa_family = 772; /* ARPHRD_LOOPBACK */
-        break;
-    case SIOCGIFTXQLEN:
-        ifr.ifr_qlen = 1000;
-        break;
-    default:
-        return -EPERM; /* changes */
-    }
-    return copy_out(current->mm, argument, &ifr, sizeof(ifr));
-}
-
-static int64_t list_interfaces(uint64_t argument)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct ifreq ifr = {.ifr_name = "lo"};
-    struct ifconf conf;
-
-    if (copy_in(current->mm, &conf, argument, sizeof(conf)) < 0)
-        return -EFAULT;
-    memcpy(&ifr.ifr_addr, &address, sizeof(address));
-    if (conf.ifc_buf && conf.ifc_len < (int)sizeof(ifr))
-        conf.ifc_len = 0;
-    else if (conf.ifc_buf &&
-             copy_out(current->mm, (uint64_t)(uintptr_t)conf.ifc_buf, &ifr, sizeof(ifr)) < 0)
-        return -EFAULT;
-    else
-        conf.ifc_len = sizeof(ifr);
-    return copy_out(current->mm, argument, &conf, sizeof(conf));
-}
-
-int64_t inet_ioctl(uint32_t request, uint64_t argument)
-{
-    struct ifreq ifr;
-
-    if (request == SIOCGIFCONF)
-        return list_interfaces(argument);
-    if (request == SIOCGIFNAME) {
-        if (copy_in(current->mm, &ifr, argument, sizeof(ifr)) < 0)
-            return -EFAULT;
-        if (ifr.ifr_ifindex != 1)
-            return -ENODEV;
-        memset(ifr.ifr_name, 0, sizeof(ifr.ifr_name));
-        memcpy(ifr.ifr_name, "lo", 2);
-        return copy_out(current->mm, argument, &ifr, sizeof(ifr));
-    }
-    return request >> 8 == 0x89 ? about_lo(request, argument) : -ENOTTY;
 }
 
 const struct family inet_family = {

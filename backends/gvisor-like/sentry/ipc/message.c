@@ -5,7 +5,7 @@
  * message - pieces of data on their way from one socket to another.
  * What one costs is what Linux would take for it, so that a full socket is full at about the same place.
  * Invariants: a message counts in its sender's send_used and in ipc()->socket_bytes until it is freed; queued, in its receiver's
- * n_queue and queue_cost.
+ * n_queue and queue_cost. What the kernel says has no sender and counts in the latter two alone.
  * Threads: the kernel lock.
  */
 #include "socket.h"
@@ -17,7 +17,7 @@
 
 static uint32_t cost_of(const struct socket *sender, uint64_t length)
 {
-    uint64_t linear = socket_stream(sender) ? LINEAR_STREAM : LINEAR_DGRAM, room = 512;
+    uint64_t linear = sender && socket_stream(sender) ? LINEAR_STREAM : LINEAR_DGRAM, room = 512;
     uint64_t pages = length > linear ? (length - linear + PAGE_SIZE - 1) & PAGE_MASK : 0;
 
     if (pages > length)
@@ -40,8 +40,10 @@ struct message *message_new(struct socket *sender, uint32_t length)
     message->length = length;
     message->cost = cost;
     message->sender = sender;
-    socket_get(sender);
-    sender->send_used += cost;
+    if (sender) {
+        socket_get(sender);
+        sender->send_used += cost;
+    }
     ipc()->socket_bytes += cost;
     return message;
 }
@@ -50,11 +52,13 @@ void message_free(struct message *message)
 {
     struct socket *sender = message->sender;
 
-    sender->send_used -= message->cost;
     ipc()->socket_bytes -= message->cost;
-    if (!sender->dead && socket_writable(sender))
-        socket_wake(sender, READY_OUT | POLLWRBAND);
-    socket_put(sender);
+    if (sender) {
+        sender->send_used -= message->cost;
+        if (!sender->dead && socket_writable(sender))
+            socket_wake(sender, READY_OUT | POLLWRBAND);
+        socket_put(sender);
+    }
     scm_free(message->files);
     arena_free(message->from);
     arena_free(message);

@@ -14,6 +14,8 @@
 
 int64_t socket_send(struct socket *socket, struct outgoing *out)
 {
+    if (socket_family(socket)->send)
+        return socket_family(socket)->send(socket, out);
     return socket_stream(socket) ? stream_send(socket, out) : dgram_send(socket, out);
 }
 
@@ -97,7 +99,7 @@ static int64_t send_message(struct file *file, uint64_t guest, uint64_t flags)
                       header.msg_iovlen);
     if (n < 0)
         return n;
-    if (!socket_inet(file->data))
+    if (socket_unix(file->data))
         n = scm_parse((uint64_t)(uintptr_t)header.msg_control, header.msg_controllen, &out);
     if (n == 0)
         n = socket_send(file->data, &out);

@@ -45,6 +45,8 @@ struct socket_name sockname_shown(const struct socket *socket, const struct sock
         return *name;
     if (socket_inet(socket))
         inet_unspecified(socket, &none);
+    else if (socket->family == AF_NETLINK)
+        none = (struct socket_name){.nl.nl_family = AF_NETLINK, .length = sizeof(none.nl)};
     return none;
 }
 
@@ -73,8 +75,8 @@ SYSCALL(getpeername)
     if (!file)
         return r;
     s = file->data;
-    if (socket_inet(s) ? s->peer_name.length > 0 : s->peer != NULL)
-        name = sockname_shown(s, socket_inet(s) ? &s->peer_name : &s->peer->name);
+    if (socket_unix(s) ? s->peer != NULL : s->peer_name.length > 0 || s->family == AF_NETLINK)
+        name = sockname_shown(s, socket_unix(s) ? &s->peer->name : &s->peer_name);
     file_put(file);
     return name.length ? sockname_out(&name, a[1], a[2]) : -ENOTCONN;
 }

@@ -31,7 +31,12 @@ struct socket_state *sockets(void)
 
 bool socket_inet(const struct socket *socket)
 {
-    return socket->family != AF_UNIX;
+    return socket->family == AF_INET || socket->family == AF_INET6;
+}
+
+bool socket_unix(const struct socket *socket)
+{
+    return socket->family == AF_UNIX;
 }
 
 bool socket_stream(const struct socket *socket)
@@ -41,11 +46,13 @@ bool socket_stream(const struct socket *socket)
 
 bool socket_connection(const struct socket *socket)
 {
-    return socket->type != SOCK_DGRAM;
+    return socket->type == SOCK_STREAM || socket->type == SOCK_SEQPACKET;
 }
 
 const struct family *socket_family(const struct socket *socket)
 {
+    if (socket->family == AF_NETLINK)
+        return &netlink_family;
     return socket_inet(socket) ? &inet_family : &unix_family;
 }
 
@@ -129,6 +136,8 @@ uint32_t socket_hash(const struct socket_name *name)
 {
     uint32_t hash = 2166136261u, i;
 
+    if (name->any.sa_family == AF_NETLINK)
+        return name->nl.nl_pid % BUCKETS;
     if (name->any.sa_family != AF_UNIX)
         return ntohs(name->in.sin_port) % BUCKETS; /* sin6_port is at the same place */
     for (i = 0; i < name->length; i++)
@@ -250,6 +259,8 @@ struct file *socket_file(struct socket *socket, uint32_t flags)
         socket_close(socket);
         return NULL;
     }
+    file->inode->uid = current->cred->fsuid;
+    file->inode->gid = current->cred->fsgid;
     file->mode |= FMODE_STREAM;
     file->mode &= (uint16_t)~FMODE_SEEK;
     file->data = socket;
@@ -335,7 +346,7 @@ static uint32_t socket_poll(struct file *file, struct waiter *waiter)
         waiter_add(waiter, &s->waitq, waiter->events);
     if (!TAILQ_EMPTY(&s->queue) || !TAILQ_EMPTY(&s->pending))
         ready |= READY_IN;
-    if (!socket_inet(s) && !socket_stream(s) && peer && peer->peer != s &&
+    if (socket_unix(s) && !socket_stream(s) && peer && peer->peer != s &&
         peer->n_queue > (uint32_t)peer->backlog)
         writable = false;
     if (socket_inet(s) && (s->error || (s->shut & SHUT_OUT)))
@@ -369,13 +380,22 @@ static int64_t socket_ioctl(struct file *file, uint32_t request, uint64_t argume
 
     switch (request) {
     case FIONREAD:
+        if (s->family == AF_NETLINK)
+            return -ENOTTY;
         r = bytes_waiting(s, &value);
         break;
+    case SIOCATMARK: /* no byte is out of band */
+        if (!socket_stream(s) || !socket_inet(s))
+            return -ENOTTY;
+        value = 0;
+        break;
     case TIOCOUTQ:
+        if (s->family == AF_NETLINK)
+            return -ENOTTY;
         value = (int)s->send_used;
         break;
     default:
-        return socket_inet(s) ? inet_ioctl(request, argument) : -ENOTTY;
+        return device_ioctl(s, request, argument);
     }
     return r < 0 ? r : put_int(argument, value);
 }

@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /*
- * socket.h - the inside of sockets. All are of this cell: AF_UNIX, and AF_INET/AF_INET6 over the loopback.
+ * socket.h - the inside of sockets. All are of this cell: AF_UNIX, AF_INET/AF_INET6 over the loopback, AF_NETLINK to ask of it.
  * A family says what names mean (struct family); streams and datagrams are the same for all families but in what is asked here.
  */
 #ifndef SENTRY_IPC_SOCKET_H
@@ -10,6 +10,7 @@
 
 #include "state.h"
 
+#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -27,6 +28,7 @@ struct socket_name {
         struct sockaddr_un un;
         struct sockaddr_in in;
         struct sockaddr_in6 in6;
+        struct sockaddr_nl nl;
         uint8_t bytes[128];
     };
 };
@@ -38,7 +40,7 @@ struct scm_files { /* descriptors on their way: references; counted in ipc()->in
 
 struct message {
     TAILQ_ENTRY(message) link;
-    struct socket *sender; /* reference: what it may still send depends on it */
+    struct socket *sender; /* reference: what it may still send depends on it; NULL: the kernel */
     uint32_t length, offset, cost;
     struct ucred cred;
     struct scm_files *files;
@@ -85,16 +87,21 @@ struct socket {
     } kept[SOCKET_KEPT]; /* options that are only shown again: sockopt.c */
 };
 
+struct outgoing;
 struct family {
     int (*bind)(struct socket *socket, const struct socket_name *name);
     int (*autobind)(struct socket *socket); /* a name when it has none */
     /* Who has this name: a reference. */
     int (*find)(struct socket *socket, const struct socket_name *name, struct socket **ret_socket);
     int (*valid)(const struct socket *socket, const struct socket_name *name); /* 0, -EINVAL, ... */
+    /* Of a family that has no other end in the cell, in place of all the above but bind: */
+    int (*connect)(struct socket *socket, const struct socket_name *name);
+    int64_t (*send)(struct socket *socket, struct outgoing *out);
 };
-extern const struct family unix_family, inet_family;
+extern const struct family unix_family, inet_family, netlink_family;
 const struct family *socket_family(const struct socket *socket);
 bool socket_inet(const struct socket *socket);
+bool socket_unix(const struct socket *socket);
 bool socket_stream(const struct socket *socket);     /* bytes */
 bool socket_connection(const struct socket *socket); /* bytes or SEQPACKET */
 
@@ -145,7 +152,8 @@ struct incoming {
     struct ucred cred;
     bool has_cred;
 };
-struct message *message_new(struct socket *sender, uint32_t length); /* counts its cost; NULL */
+/* Counts its cost; NULL: no memory. sender NULL: from the kernel. */
+struct message *message_new(struct socket *sender, uint32_t length);
 void message_free(struct message *message);
 void message_queue(struct socket *to, struct message *message);
 void message_unqueue(struct socket *from, struct message *message);
@@ -154,6 +162,7 @@ int64_t stream_receive(struct socket *socket, struct incoming *in);
 int64_t dgram_send(struct socket *socket, struct outgoing *out);
 void dgram_disconnected(struct socket *socket, struct socket *old_peer);
 int64_t dgram_receive(struct socket *socket, struct incoming *in);
+int sockopt_value(const struct socket *socket, int level, int name); /* of those that are kept */
 int wait_to_send(struct socket *socket, uint32_t flags); /* until its own share has room */
 int64_t socket_send(struct socket *socket, struct outgoing *out);
 int64_t socket_receive(struct socket *socket, struct incoming *in);
@@ -164,7 +173,9 @@ void inet_name_accepted(struct socket *accepted, const struct socket *from);
 void inet_name_sender(const struct socket *receiver, const struct socket *sender,
                       struct socket_name *name);
 void inet_unspecified(const struct socket *socket, struct socket_name *name);
-int64_t inet_ioctl(uint32_t request, uint64_t argument); /* about interfaces: lo alone */
+int netlink_group(struct socket *socket, int group, bool join);
+/* What a socket of any family says of the network devices (ipc/device.c). */
+int64_t device_ioctl(const struct socket *socket, uint32_t request, uint64_t argument);
 
 /* ---- names and connections (ipc/connect.c) ---- */
 

@@ -20,14 +20,22 @@ struct kept {
     int level, name, first; /* its value before it is set */
     bool flag;              /* 0 or 1 */
 };
-static const struct kept kept[33];
+static const struct kept kept[39];
+
+/* Does the family know options of this level at all? */
+static bool has_level(const struct socket *s, int level)
+{
+    if (level == SOL_SOCKET)
+        return true;
+    return s->family == AF_NETLINK ? level == SOL_NETLINK : socket_inet(s);
+}
 
 static const struct kept *find_kept(const struct socket *s, int level, int name,
                                     unsigned *ret_index)
 {
     unsigned i;
 
-    if (level != SOL_SOCKET && !socket_inet(s))
+    if (!has_level(s, level))
         return NULL;
     if (level == IPPROTO_TCP && !socket_stream(s))
         return NULL;
@@ -62,7 +70,7 @@ static int set_kept(struct socket *s, int level, int name, int value)
     int *place;
 
     if (!k)
-        return level == SOL_SOCKET || socket_inet(s) ? -ENOPROTOOPT : -EOPNOTSUPP;
+        return !socket_unix(s) || level == SOL_SOCKET ? -ENOPROTOOPT : -EOPNOTSUPP;
     place = kept_value(s, index, true);
     if (!place)
         return -ENOMEM;
@@ -77,9 +85,20 @@ static int get_kept(struct socket *s, int level, int name, int *ret_value)
     const int *place;
 
     if (!k)
-        return level == SOL_SOCKET || socket_inet(s) ? -ENOPROTOOPT : -EOPNOTSUPP;
+        return !socket_unix(s) || level == SOL_SOCKET ? -ENOPROTOOPT : -EOPNOTSUPP;
     place = kept_value(s, index, false);
     *ret_value = place ? *place : k->first;
+    return 0;
+}
+
+int sockopt_value(const struct socket *s, int level, int name)
+{
+    unsigned i;
+
+    for (i = 0; i < SOCKET_KEPT; i++)
+        if (s->kept[i].used && kept[s->kept[i].index].level == level &&
+            kept[s->kept[i].index].name == name)
+            return s->kept[i].value;
     return 0;
 }
 
@@ -165,8 +184,8 @@ static int set(struct socket *s, int level, int name, uint64_t guest, uint64_t s
         return set_time(guest, size, &s->send_time);
     if (level == SOL_SOCKET && name == SO_LINGER)
         return set_linger(s, guest, size);
-    if (level != SOL_SOCKET && !socket_inet(s))
-        return -EOPNOTSUPP;
+    if (!has_level(s, level))
+        return socket_unix(s) ? -EOPNOTSUPP : -ENOPROTOOPT;
     if (size < sizeof(value))
         return -EINVAL;
     if (get_int(guest, &value) < 0)
@@ -177,6 +196,8 @@ static int set(struct socket *s, int level, int name, uint64_t guest, uint64_t s
         s->v6_only = value != 0;
         return s->name.length || s->family != AF_INET6 ? -EINVAL : 0;
     }
+    if (level == SOL_NETLINK && (name == NETLINK_ADD_MEMBERSHIP || name == NETLINK_DROP_MEMBERSHIP))
+        return netlink_group(s, value, name == NETLINK_ADD_MEMBERSHIP);
     return set_kept(s, level, name, value);
 }
 
@@ -305,8 +326,8 @@ static int get(struct socket *s, int level, int name, uint64_t guest, uint64_t g
     union option o;
     int length, size;
 
-    if (level != SOL_SOCKET && !socket_inet(s))
-        return -EOPNOTSUPP;
+    if (!has_level(s, level))
+        return socket_unix(s) ? -EOPNOTSUPP : -ENOPROTOOPT;
     if (get_int(guest_length, &length) < 0)
         return -EFAULT;
     if (length < 0)
@@ -333,7 +354,7 @@ SYSCALL(getsockopt)
     return r;
 }
 
-static const struct kept kept[33] = {
+static const struct kept kept[39] = {
     {SOL_SOCKET, SO_KEEPALIVE, 0, true},
     {SOL_SOCKET, SO_BROADCAST, 0, true},
     {SOL_SOCKET, SO_DONTROUTE, 0, true},
@@ -366,5 +387,11 @@ static const struct kept kept[33] = {
     {IPPROTO_IPV6, IPV6_RECVERR, 0, true},
     {IPPROTO_IPV6, IPV6_RECVPKTINFO, 0, true},
     {IPPROTO_IPV6, IPV6_TCLASS, 0, false},
+    {SOL_NETLINK, NETLINK_PKTINFO, 0, true},
+    {SOL_NETLINK, NETLINK_BROADCAST_ERROR, 0, true},
+    {SOL_NETLINK, NETLINK_NO_ENOBUFS, 0, true},
+    {SOL_NETLINK, NETLINK_CAP_ACK, 0, true},
+    {SOL_NETLINK, NETLINK_EXT_ACK, 0, true},
+    {SOL_NETLINK, NETLINK_GET_STRICT_CHK, 0, true},
     {-1, 0, 0, false},
 };

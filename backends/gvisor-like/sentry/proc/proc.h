@@ -112,6 +112,16 @@ MAKER(task_io);
 MAKER(task_children);
 MAKER(task_personality);
 MAKER(task_fdinfo);
+MAKER(net_dev);
+MAKER(net_if_inet6);
+MAKER(net_ipv6_route);
+MAKER(net_netlink);
+MAKER(net_route);
+MAKER(net_sockstat);
+MAKER(net_tcp);
+MAKER(net_tcp6);
+MAKER(net_udp);
+MAKER(net_udp6);
 MAKER(net_unix);
 
 /* Sums over the areas of an address space, in bytes. */

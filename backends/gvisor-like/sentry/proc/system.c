@@ -195,13 +195,6 @@ MAKER(boot_id)
     uuid_text(text, b);
 }
 
-/* Of all sockets the unix ones alone are there; who they are is the sockets' own affair. */
-MAKER(net_unix)
-{
-    (void)node;
-    text_add(text, "Num       RefCount Protocol Flags    Type St Inode Path\n");
-}
-
 /* ---- control groups: one, the cell ---- */
 
 MAKER(cgroup_memory_max)
@@ -326,7 +319,15 @@ const struct entry tree_proc[] = {
 const unsigned n_tree_proc = sizeof(tree_proc) / sizeof(tree_proc[0]);
 
 const struct entry tree_sys[] = {
-    WORDS("class/net/.keep", ""),
+    WORDS("class/net/lo/address", "00:00:00:00:00:00\n"),
+    WORDS("class/net/lo/broadcast", "00:00:00:00:00:00\n"),
+    WORDS("class/net/lo/carrier", "1\n"),
+    WORDS("class/net/lo/flags", "0x9\n"),
+    WORDS("class/net/lo/ifindex", "1\n"),
+    WORDS("class/net/lo/mtu", "65536\n"),
+    WORDS("class/net/lo/operstate", "unknown\n"),
+    WORDS("class/net/lo/tx_queue_len", "1000\n"),
+    WORDS("class/net/lo/type", "772\n"),
     WORDS("devices/system/cpu/kernel_max", "1023\n"),
     WORDS("devices/system/cpu/offline", "\n"),
     FILE_("devices/system/cpu/online", cpus_online),

@@ -387,23 +387,16 @@ const struct entry tree_task[] = {
     FILE_("mounts", task_mounts),
     WORDS("net/arp",
           "IP address       HW type     Flags       HW address            Mask     Device\n"),
-    WORDS("net/dev",
-          "Inter-|   Receive                                                |  Transmit\n"
-          " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs "
-          "drop fifo colls carrier compressed\n"),
-    WORDS("net/if_inet6", ""),
-    WORDS("net/route", "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\t"
-                       "Window\tIRTT                                                       \n"),
-    WORDS("net/tcp", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt "
-                     "  uid  timeout inode\n"),
-    WORDS("net/tcp6",
-          "  sl  local_address                         remote_address                        st "
-          "tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"),
-    WORDS("net/udp", "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt "
-                     "  uid  timeout inode ref pointer drops\n"),
-    WORDS("net/udp6",
-          "  sl  local_address                         remote_address                        st "
-          "tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n"),
+    FILE_("net/dev", net_dev),
+    FILE_("net/if_inet6", net_if_inet6),
+    FILE_("net/ipv6_route", net_ipv6_route),
+    FILE_("net/netlink", net_netlink),
+    FILE_("net/route", net_route),
+    FILE_("net/sockstat", net_sockstat),
+    FILE_("net/tcp", net_tcp),
+    FILE_("net/tcp6", net_tcp6),
+    FILE_("net/udp", net_udp),
+    FILE_("net/udp6", net_udp6),
     FILE_("net/unix", net_unix),
     SPACE("cgroup", "4026531835"),
     SPACE("ipc", "4026531839"),
