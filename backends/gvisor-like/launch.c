@@ -206,16 +206,6 @@ static int ends_make(struct ends *e, struct cella_error *err)
     return 0;
 }
 
-static void ends_close(struct ends *e)
-{
-    int *all = (int *)e;
-    size_t i;
-
-    for (i = 0; i < sizeof(*e) / sizeof(int); i++)
-        if (all[i] >= 0)
-            close(all[i]);
-}
-
 int launch(struct cell *c, const struct cella_spec *spec, struct cella_error *err)
 {
     struct sentry_config config;
@@ -230,7 +220,7 @@ int launch(struct cell *c, const struct cella_spec *spec, struct cella_error *er
     }
     if (r == 0)
         r = sentry_spawn(c, spec, &e, err);
-    ends_close(&e);
+    close_fds((int *)&e, sizeof(e) / sizeof(int));
     if (r < 0)
         return r;
     config_make(c, spec, &config);

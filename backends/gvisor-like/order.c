@@ -80,20 +80,6 @@ void log_unwatch(struct cell *c)
 
 /* ---- orders ---- */
 
-/* 1 = there is an answer. Signals take nothing from the time. */
-static int answer_wait(int fd, uint64_t end)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    uint64_t now;
-    int r;
-
-    do {
-        now = now_ns();
-        r = poll(&p, 1, now < end ? (int)((end - now) / 1000000) + 1 : 0);
-    } while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : r;
-}
-
 /* With its last words, when there are any. */
 static int no_answer(struct cell *c, const char *what, int r, struct cella_error *err)
 {
@@ -113,7 +99,7 @@ static int answer_read(struct cell *c, uint32_t serial, struct sentry_reply *ret
     int r;
 
     do {
-        r = answer_wait(c->control_fd, end);
+        r = fd_readable(c->control_fd, end);
         if (r <= 0)
             return r == 0 ? -ETIMEDOUT : r;
         n = recv(c->control_fd, ret, sizeof(*ret), MSG_DONTWAIT | MSG_TRUNC);

@@ -33,26 +33,6 @@ static struct vmm *vmm_of(struct engine *e)
 
 /* ---- orders ---- */
 
-static int order_send(struct vmm *v, const struct vmm_request *q, int borrow_fd)
-{
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } c = {0};
-    struct iovec iov = {(void *)(uintptr_t)q, sizeof(*q)};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-
-    if (borrow_fd >= 0) {
-        m.msg_control = c.room;
-        m.msg_controllen = sizeof(c.room);
-        c.head.cmsg_level = SOL_SOCKET;
-        c.head.cmsg_type = SCM_RIGHTS;
-        c.head.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&c.head), &borrow_fd, sizeof(int));
-    }
-    return sendmsg(v->control_fd, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
-}
-
 /* Its last words, when it is gone; else what went wrong with the channel. */
 static int no_answer(struct vmm *v, const char *what, int r, struct cella_error *err)
 {
@@ -63,32 +43,18 @@ static int no_answer(struct vmm *v, const char *what, int r, struct cella_error 
     return fail(err, r, "cella-vmm: %s: %s", what, why[0] ? why : strerror(-r));
 }
 
-/* 1 = there is an answer. Signals, such as of a child's end, take nothing from the time. */
-static int answer_wait(struct vmm *v, int timeout_ms)
-{
-    struct pollfd p = {.fd = v->control_fd, .events = POLLIN};
-    uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000, now;
-    int r;
-
-    do {
-        now = now_ns();
-        r = poll(&p, 1, now < end ? (int)((end - now) / 1000000) + 1 : 0);
-    } while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : r;
-}
-
 static int order(struct engine *e, const char *what, const struct vmm_request *q, int borrow_fd,
                  int timeout_ms, struct cella_error *err)
 {
     struct vmm *v = vmm_of(e);
     struct vmm_reply reply;
     char why[sizeof(reply.text)];
-    int r = order_send(v, q, borrow_fd);
+    int r = send_fds(v->control_fd, q, sizeof(*q), &borrow_fd, borrow_fd >= 0);
     ssize_t n;
 
     if (r < 0)
         return no_answer(v, what, r, err);
-    r = answer_wait(v, timeout_ms);
+    r = fd_readable(v->control_fd, now_ns() + (uint64_t)timeout_ms * 1000000);
     if (r <= 0)
         return no_answer(v, what, r == 0 ? -ETIMEDOUT : r, err);
     n = recv(v->control_fd, &reply, sizeof(reply), MSG_DONTWAIT);
@@ -200,16 +166,6 @@ struct ends {
     int kvm, kernel, initrd;
 };
 
-static void ends_close(struct ends *e)
-{
-    int *all = (int *)e;
-    size_t i;
-
-    for (i = 0; i < sizeof(*e) / sizeof(int); i++)
-        if (all[i] >= 0)
-            close(all[i]);
-}
-
 static int ends_make(struct ends *e, const struct guest *g, struct cella_error *err)
 {
     memset(e, -1, sizeof(*e));
@@ -293,7 +249,7 @@ static int vmm_start(struct engine *base, const struct guest *g, const struct en
         base->stderr_fd = steal_fd(&e.err[0]);
         base->console_fd = steal_fd(&e.console[0]);
     }
-    ends_close(&e);
+    close_fds((int *)&e, sizeof(e) / sizeof(int));
     if (r == 0)
         r = order(base, "start", &q, -1, ORDER_MS, err);
     if (r < 0)

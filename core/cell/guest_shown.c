@@ -73,13 +73,10 @@ void machine_denials(struct warden *w)
 /* Every file of the directory as it is; denials follow as they come. */
 int machine_show_all(struct warden *w)
 {
-    int dir = openat(w->dir.dirfd, SHOWN_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = dir < 0 ? NULL : fdopendir(dir);
+    DIR *d = dir_open_at(w->dir.dirfd, SHOWN_DIR);
     struct dirent *e;
     int r = 0;
 
-    if (!d && dir >= 0)
-        close(dir);
     while (r == 0 && d && (e = readdir(d))) {
         auto_free char *text = NULL;
         size_t len;

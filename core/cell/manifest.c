@@ -67,18 +67,13 @@ static int add_file(int dirfd_, const char *name, int digests, json_t *to, struc
 
 static int add_directory(int dirfd_, int digests, json_t *to, struct cella_error *err)
 {
-    int fd = openat(dirfd_, SNAPSHOT_MACHINE, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = dir_open_at(dirfd_, SNAPSHOT_MACHINE);
     char path[300];
     struct dirent *e;
     int r = 0;
 
-    if (!d) {
-        r = fail(err, -errno, SNAPSHOT_MACHINE ": %s", strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return r;
-    }
+    if (!d)
+        return fail(err, -errno, SNAPSHOT_MACHINE ": %s", strerror(errno));
     while (r == 0 && (e = readdir(d))) {
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
             continue;

@@ -128,24 +128,12 @@ static int set_value(struct reader *r, const struct cella_option *o, const char 
 static int check_known(struct reader *r, const struct cella_option *table, uint32_t n,
                        uint32_t stride, const char *pointer, const json_t *object)
 {
-    const char *words[OPTIONS_MAX], *name;
-    json_t *v;
+    const char *words[OPTIONS_MAX];
     uint32_t i;
 
     for (i = 0; i < n; i++)
         words[i] = option_at(table, stride, i)->name ? option_at(table, stride, i)->name : "";
-    json_object_foreach((json_t *)(uintptr_t)object, name, v)
-    {
-        auto_free char *at = NULL;
-
-        for (i = 0; i < n && strcmp(words[i], name); i++)
-            ;
-        if (i < n)
-            continue;
-        at = pointer_child(pointer, name);
-        return at ? fail_unknown(r, at, "option", name, words, n) : fail_memory(r);
-    }
-    return 0;
+    return read_known(r, pointer, object, "option", words, n);
 }
 
 int option_set_parse(const struct cella_option *table, uint32_t n, uint32_t stride,

@@ -65,17 +65,14 @@ int fail_type(struct reader *r, const char *pointer, const char *what, const jso
 
 /* ----------------------------------------------------------------- objects */
 
-static int check_names(struct reader *r, const char *pointer, json_t *v, const struct key *keys,
-                       size_t n)
+int read_known(struct reader *r, const char *pointer, const json_t *object, const char *what,
+               const char *const *words, size_t n)
 {
-    const char *words[32], *name;
+    const char *name;
     json_t *value;
     size_t i;
 
-    for (i = 0; i < n && i < ARRAY_LEN(words); i++)
-        words[i] = keys[i].name;
-    n = i;
-    json_object_foreach(v, name, value)
+    json_object_foreach((json_t *)(uintptr_t)object, name, value)
     {
         auto_free char *at = NULL;
 
@@ -84,9 +81,20 @@ static int check_names(struct reader *r, const char *pointer, json_t *v, const s
         if (i < n)
             continue;
         at = pointer_child(pointer, name);
-        return at ? fail_unknown(r, at, "key", name, words, n) : fail_memory(r);
+        return at ? fail_unknown(r, at, what, name, words, n) : fail_memory(r);
     }
     return 0;
+}
+
+static int check_names(struct reader *r, const char *pointer, json_t *v, const struct key *keys,
+                       size_t n)
+{
+    const char *words[32];
+    size_t i;
+
+    for (i = 0; i < n && i < ARRAY_LEN(words); i++)
+        words[i] = keys[i].name;
+    return read_known(r, pointer, v, "key", words, i);
 }
 
 int read_object(struct reader *r, const char *pointer, json_t *v, const struct key *keys, size_t n,
@@ -115,6 +123,16 @@ int read_object(struct reader *r, const char *pointer, json_t *v, const struct k
     return ret;
 }
 
+static int items_new(struct reader *r, const char *pointer, size_t n, size_t max, size_t size,
+                     char **ret)
+{
+    if (n > max)
+        return json_at_fail(r->doc, pointer, 0, r->err, "%zu entries; at most %zu are allowed", n,
+                            max);
+    *ret = calloc(n ? n : 1, size);
+    return *ret ? 0 : fail_memory(r);
+}
+
 int read_array(struct reader *r, const char *pointer, json_t *v, size_t size, size_t max,
                read_each_fn each, void *ret_items, size_t *ret_n)
 {
@@ -125,12 +143,9 @@ int read_array(struct reader *r, const char *pointer, json_t *v, size_t size, si
     if (!json_is_array(v))
         return fail_type(r, pointer, "an array", v);
     n = json_array_size(v);
-    if (n > max)
-        return json_at_fail(r->doc, pointer, 0, r->err, "%zu entries; at most %zu are allowed", n,
-                            max);
-    items = calloc(n ? n : 1, size);
-    if (!items)
-        return fail_memory(r);
+    ret = items_new(r, pointer, n, max, size, &items);
+    if (ret < 0)
+        return ret;
     *(void **)ret_items = items;
     for (i = 0; ret == 0 && i < n; i++) {
         auto_free char *at = NULL;
@@ -155,12 +170,9 @@ int read_map(struct reader *r, const char *pointer, json_t *v, size_t size, size
     if (!json_is_object(v))
         return fail_type(r, pointer, "an object", v);
     n = json_object_size(v);
-    if (n > max)
-        return json_at_fail(r->doc, pointer, 0, r->err, "%zu entries; at most %zu are allowed", n,
-                            max);
-    items = calloc(n ? n : 1, size);
-    if (!items)
-        return fail_memory(r);
+    ret = items_new(r, pointer, n, max, size, &items);
+    if (ret < 0)
+        return ret;
     *(void **)ret_items = items;
     json_object_foreach(v, name, value)
     {

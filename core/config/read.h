@@ -77,6 +77,9 @@ int fail_word(struct reader *r, const char *pointer, const char *word, const cha
 /* "unknown key \"WORD\"; did you mean \"a\"?" at the key `pointer`; `what` is "key" or "option". */
 int fail_unknown(struct reader *r, const char *pointer, const char *what, const char *word,
                  const char *const *words, size_t n);
+/* 0 when every name in the object is one of the words. */
+int read_known(struct reader *r, const char *pointer, const json_t *object, const char *what,
+               const char *const *words, size_t n);
 /* The word nearest to a misspelt one, or NULL when none is near. */
 const char *nearest_word(const char *word, const char *const *words, size_t n);
 /* "/a" + "b/c" = "/a/b~1c"; malloc. */

@@ -181,16 +181,12 @@ static int initrd_make(struct image_dir *d, int fd, const char *dir, const char 
 /* Those of other builds go when they have not been asked for lately. */
 static void initrd_drop_old(int fd, const char *keep)
 {
-    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    DIR *dir = dir_open_at(fd, ".");
     struct dirent *e;
     struct stat st;
 
-    if (!dir) {
-        if (copy >= 0)
-            close(copy);
+    if (!dir)
         return;
-    }
     while ((e = readdir(dir)))
         if (!strncmp(e->d_name, "initrd-", 7) && strcmp(e->d_name, keep) &&
             fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -292,7 +288,7 @@ int kernel_list(const char *state_dir, json_t **ret, struct cella_error *err)
     struct dirent *e;
     json_t *rows = json_array();
     DIR *dir;
-    int fd, r = image_dir_open_as(state_dir, "kernels", &d, err);
+    int r = image_dir_open_as(state_dir, "kernels", &d, err);
 
     if (r < 0) {
         json_decref(rows);
@@ -300,8 +296,7 @@ int kernel_list(const char *state_dir, json_t **ret, struct cella_error *err)
     }
     if (default_version(state_dir, chosen) < 0)
         chosen[0] = 0;
-    fd = openat(d.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    dir = fd < 0 ? NULL : fdopendir(fd);
+    dir = dir_open_at(d.fd, ".");
     while (dir && (e = readdir(dir))) {
         json_t *row = kernel_version_valid(e->d_name) ? row_new(&d, e->d_name, chosen) : NULL;
         if (row)
@@ -321,9 +316,7 @@ int kernel_remove(const char *state_dir, const char *version, struct cella_error
     struct image_dir d;
     int r;
 
-    if (!kernel_version_valid(version))
-        return fail(err, -EINVAL, "\"%s\" is no version of a kernel", version);
-    r = image_dir_open_as(state_dir, "kernels", &d, err);
+    r = kernels_open(state_dir, version, &d, err);
     if (r < 0)
         return r;
     r = artefact_claim(&d, version, &mine);

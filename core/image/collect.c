@@ -19,16 +19,12 @@
 
 static int each_entry(int dirfd_, int (*each)(void *ctx, int dir, const char *name), void *ctx)
 {
-    int fd = dirfd_ < 0 ? -1 : openat(dirfd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = dirfd_ < 0 ? NULL : dir_open_at(dirfd_, ".");
     struct dirent *e;
+    int r = 0;
 
-    if (!d) {
-        r = -errno;
-        if (fd >= 0)
-            close(fd);
-        return r;
-    }
+    if (!d)
+        return -errno;
     while (r == 0 && (e = readdir(d)))
         if (e->d_name[0] != '.')
             r = each(ctx, dirfd_, e->d_name);

@@ -166,16 +166,12 @@ static int copy_entry(int from, const char *name, int to, unsigned depth, struct
 static int copy_directory(int from, const char *name, int to, unsigned depth, struct copy *c)
 {
     auto_close int target = -1;
-    int fd = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = dir_open_at(from, name);
     struct dirent *e;
+    int r = 0;
 
-    if (!d) {
-        r = -errno;
-        if (fd >= 0)
-            close(fd);
-        return r;
-    }
+    if (!d)
+        return -errno;
     if (mkdirat(to, name, 0755) < 0 && errno != EEXIST)
         r = -errno;
     target = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

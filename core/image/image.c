@@ -44,16 +44,12 @@ static int is_stale(int dirfd_, const char *name)
 
 static void drop_stale(int dirfd_, struct stale *s)
 {
-    int fd = openat(dirfd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = dir_open_at(dirfd_, ".");
     char line[700];
     struct dirent *e;
 
-    if (!d) {
-        if (fd >= 0)
-            close(fd);
+    if (!d)
         return;
-    }
     while ((e = readdir(d))) {
         if (!is_stale(dirfd_, e->d_name))
             continue;

@@ -82,14 +82,20 @@ static int set_default(const struct image_dir *d, const char *version, struct ce
     return 0;
 }
 
+int kernels_open(const char *state_dir, const char *version, struct image_dir *ret,
+                 struct cella_error *err)
+{
+    if (!kernel_version_valid(version))
+        return fail(err, -EINVAL, "\"%s\" is no version of a kernel", version);
+    return image_dir_open_as(state_dir, "kernels", ret, err);
+}
+
 int kernel_use(const char *state_dir, const char *version, struct cella_error *err)
 {
     struct image_dir d;
     int r;
 
-    if (!kernel_version_valid(version))
-        return fail(err, -EINVAL, "\"%s\" is no version of a kernel", version);
-    r = image_dir_open_as(state_dir, "kernels", &d, err);
+    r = kernels_open(state_dir, version, &d, err);
     if (r < 0)
         return r;
     r = kernel_possible(state_dir, version, err); /* under the lock that kernel_remove() takes */
@@ -158,8 +164,7 @@ static int find_version(struct making *m, char ret[128], char ret_dir[192], stru
     size_t i;
 
     for (i = 0; i < ARRAY_LEN(places); i++) {
-        int fd = openat(m->fd, places[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        DIR *d = fd < 0 ? NULL : fdopendir(fd);
+        DIR *d = dir_open_at(m->fd, places[i]);
         if (!d)
             continue;
         while ((e = readdir(d))) {

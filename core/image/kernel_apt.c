@@ -78,8 +78,8 @@ static int apt_download(int dirfd_, const char *package, run_line *line, void *c
 /* The one .deb in the directory. */
 static int open_deb(int dirfd_)
 {
-    int fd = openat(dirfd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), deb = -ENOENT;
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = dir_open_at(dirfd_, ".");
+    int deb = -ENOENT;
     struct dirent *e;
 
     while (d && (e = readdir(d))) {

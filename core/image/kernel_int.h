@@ -10,6 +10,10 @@
 #include "util.h"
 
 int kernel_version_valid(const char *s);
+/* The directory of kernels, locked; `version` is a possible name in it. */
+struct image_dir;
+int kernels_open(const char *state_dir, const char *version, struct image_dir *ret,
+                 struct cella_error *err);
 /* Taken out of its package by a cella that looked for other modules than this one. */
 int kernel_stale(const json_t *record);
 /* Out of an open package; `from` and `source` are for its record. */

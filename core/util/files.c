@@ -129,6 +129,23 @@ int mkdir_p(const char *path, unsigned mode)
     return mkdir(copy, mode) < 0 && errno != EEXIST ? -errno : 0;
 }
 
+DIR *dir_open_at(int dirfd_, const char *path)
+{
+    auto_close int fd = openat(dirfd_, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (d)
+        steal_fd(&fd);
+    return d;
+}
+
+void close_fds(const int *own_fds, size_t n)
+{
+    while (n--)
+        if (own_fds[n] >= 0)
+            close(own_fds[n]);
+}
+
 static int remove_tree_dev(int dirfd, const char *name, dev_t dev, unsigned depth);
 
 /* Empties the open directory (takes fd). */

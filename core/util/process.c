@@ -37,6 +37,19 @@ int pidfd_wait(int pidfd, uint64_t timeout_ns)
     return 0;
 }
 
+int fd_readable(int fd, uint64_t end)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    uint64_t now;
+    int r;
+
+    do {
+        now = now_ns();
+        r = poll(&p, 1, now < end ? (int)((end - now) / 1000000) + 1 : 0);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : r;
+}
+
 union control {
     char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
     struct cmsghdr align;

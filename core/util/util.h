@@ -9,6 +9,7 @@
 #define CELLA_UTIL_H
 
 #include <errno.h>
+#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -73,6 +74,10 @@ int mkdir_p(const char *path, unsigned mode);
 /* Removes a tree without following links or crossing mounts. -ENOENT is success. */
 int remove_tree_at(int dirfd, const char *path);
 int write_all(int fd, const void *buf, size_t len);
+/* Of a directory that is no link; NULL with errno. Closes with closedir(). */
+DIR *dir_open_at(int dirfd, const char *path);
+/* Those that are not negative. */
+void close_fds(const int *own_fds, size_t n);
 char *path_join(const char *a, const char *b); /* malloc; NULL on OOM */
 
 /* ---- text ---- */
@@ -119,6 +124,8 @@ int pidfd_open_(int pid);
 int pidfd_signal(int pidfd, int sig);
 /* Until it has ended (1) or the time is over (0); looks once when the time is 0. */
 int pidfd_wait(int pidfd, uint64_t timeout_ns);
+/* Until there is something to be read (1) or now_ns() is `end` (0); signals take nothing from the time. */
+int fd_readable(int fd, uint64_t end);
 int send_fds(int sock, const void *data, size_t len, const int *fds, int nfds);
 /* Returns data bytes; received descriptors are close-on-exec; nfds in: room, out: got. */
 long recv_fds(int sock, void *data, size_t len, int *fds, int *nfds);

@@ -361,12 +361,28 @@ static int ports_order(const void *pa, const void *pb)
     return a->lo < b->lo ? -1 : a->lo > b->lo;
 }
 
+size_t policy_ports_merge(struct policy_ports *p, size_t n)
+{
+    size_t i, kept = 0;
+
+    qsort(p, n, sizeof(*p), ports_order);
+    for (i = 0; i < n; i++) {
+        if (kept && p[i].lo <= p[kept - 1].hi + 1u) {
+            if (p[i].hi > p[kept - 1].hi)
+                p[kept - 1].hi = p[i].hi;
+        } else {
+            p[kept++] = p[i];
+        }
+    }
+    return kept;
+}
+
 /* The union of what one stratum allows. */
 static int stratum_ports(const struct policy_table *t, uint32_t stratum, enum policy_proto proto,
                          struct policy_ports **ret, size_t *ret_n)
 {
     struct policy_ports *p;
-    size_t n = 0, i, j, kept = 0;
+    size_t n = 0, i, j;
 
     for (i = 0; i < t->head.n_rules; i++)
         n += t->rules[i].n_ports;
@@ -381,17 +397,8 @@ static int stratum_ports(const struct policy_table *t, uint32_t stratum, enum po
         for (j = 0; j < r->n_ports; j++)
             p[n++] = r->ports[j];
     }
-    qsort(p, n, sizeof(*p), ports_order);
-    for (i = 0; i < n; i++) {
-        if (kept && p[i].lo <= p[kept - 1].hi + 1u) {
-            if (p[i].hi > p[kept - 1].hi)
-                p[kept - 1].hi = p[i].hi;
-        } else {
-            p[kept++] = p[i];
-        }
-    }
     *ret = p;
-    *ret_n = kept;
+    *ret_n = policy_ports_merge(p, n);
     return 0;
 }
 

@@ -193,30 +193,6 @@ static int port_range(const json_t *v, struct policy_ports *ret)
     return 0;
 }
 
-static int ports_order(const void *pa, const void *pb)
-{
-    const struct policy_ports *a = pa, *b = pb;
-
-    return a->lo < b->lo ? -1 : a->lo > b->lo;
-}
-
-/* Sorted and disjoint, in place. */
-static size_t ports_merge(struct policy_ports *p, size_t n)
-{
-    size_t i, kept = 0;
-
-    qsort(p, n, sizeof(*p), ports_order);
-    for (i = 0; i < n; i++) {
-        if (kept && p[i].lo <= p[kept - 1].hi + 1u) {
-            if (p[i].hi > p[kept - 1].hi)
-                p[kept - 1].hi = p[i].hi;
-        } else {
-            p[kept++] = p[i];
-        }
-    }
-    return kept;
-}
-
 static int rule_ports(struct reader *r, json_t *rule, struct policy_rule *out)
 {
     json_t *list = json_object_get(rule, "ports"), *v;
@@ -246,7 +222,7 @@ static int rule_ports(struct reader *r, json_t *rule, struct policy_rule *out)
         leave(r, mark);
     }
     out->ports = p;
-    out->n_ports = (uint16_t)ports_merge(p, n);
+    out->n_ports = (uint16_t)policy_ports_merge(p, n);
     return 0;
 }
 

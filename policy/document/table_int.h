@@ -24,6 +24,8 @@ const char *policy_path_pattern(const char *pattern);
 /* ---- names.c ---- */
 /* 1: `host` is what policy_name_canon gives, or for POLICY_SUFFIX such a name or one label. */
 int policy_host_valid(const char *host, int kind);
+/* Sorted and disjoint, in place; returns how many are left. */
+size_t policy_ports_merge(struct policy_ports *p, size_t n);
 /* Fills t->index. 0 or -ENOMEM. */
 int policy_index_build(struct policy_table *t);
 

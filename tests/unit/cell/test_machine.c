@@ -117,13 +117,23 @@ static void a_copy_settles_before_anything_of_it_runs(void **state)
     assert_true(comes_before("THAW ", "LINK" AGENT_SAYS)); /* and nothing of the parent's agent */
 }
 
+/* Tenths of a second since the step began, as they were told; -1: it was not. */
+static int ago(const char *step)
+{
+    char word[64], *at;
+
+    snprintf(word, sizeof(word), "step:%s:", step);
+    at = strstr(text, word);
+    return at ? atoi(at + strlen(word)) : -1;
+}
+
 /* Seconds of the guest's life as the answer to BOOT tells them, after a start that took 300 ms of the host's. */
 static void steps_of(const uint64_t steps[CELLA_GUEST_STEPS])
 {
     const struct script s = {.steps = steps, .slow_ms = 300};
 
     way(&s, 0, 0);
-    assert_non_null(strstr(text, "step:guest-entry:3 "));
+    assert_true(ago("guest-entry") >= 3);
     assert_true(comes_before("step:guest-cell:", "step:clock:0 "));
     assert_true(comes_before("step:clock:0 ", "LINK"));
     assert_null(strstr(text, ":999"));
@@ -142,7 +152,7 @@ static void the_guest_tells_its_steps(void **state)
     assert_non_null(strstr(text, "step:guest-drivers:2 step:guest-ports:2 "));
     assert_non_null(strstr(text, "step:guest-cell:2 "));
     steps_of(ages); /* more than there was: all of it */
-    assert_non_null(strstr(text, "step:guest-kernel:3 step:guest-drivers:3 "));
+    assert_true(ago("guest-kernel") >= 3 && ago("guest-drivers") >= 3);
 }
 
 static void never_handed_out(const struct script *s, int full_audit, const char *why)
