@@ -251,6 +251,8 @@ int inode_permission(struct inode *inode,
                      int may); /* 4 read, 2 write, 1 execute; current's fs ids */
 /* Gives memory back: forgets unused names and clean pages; bytes. Called when memory or descriptors run out. */
 uint64_t fs_shrink(uint64_t bytes);
+/* Gives descriptors back, or what needs some; false: there are none to spare. Called when they run out. */
+bool fs_free_descriptors(void);
 
 #define LOOKUP_FOLLOW 1u /* a link at the end */
 #define LOOKUP_PARENT 2u /* the directory of the last part, and that part */

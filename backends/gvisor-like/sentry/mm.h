@@ -58,6 +58,7 @@ struct object {
     uint32_t indirect; /* the host does not map the backing into a stub: its pages are loaded */
     uint64_t size;     /* bytes; pages past it are SIGBUS in a mapping of a file */
     int host_fd;       /* backing, read-only, or -1; owned */
+    TAILQ_ENTRY(object) backed_link; /* host_fd >= 0 */
     uint64_t
         backed; /* bytes that the backing still holds: what was cut by truncation never comes back */
     uint64_t resident;          /* pages in memory */
@@ -71,6 +72,9 @@ struct object {
 struct object *object_new(uint64_t size); /* zeros */
 /* The content begins as `size` bytes of a descriptor, which the object owns from here, also when it fails. */
 struct object *object_new_backed(int host_fd, uint64_t size);
+/* Copies what a few written objects still have in their backing, where that is little, and closes their descriptors: how many.
+   For when descriptors run out. */
+unsigned objects_let_go(void);
 void object_get(struct object *object);
 void object_put(struct object *object);
 /* A page with a reference of its own, loaded when needed; write: it is to be changed (a hole gets its page), else a hole

@@ -37,15 +37,14 @@ _Noreturn void kpanic(const char *format, ...)
     longjmp(panic, 1);
 }
 
-uint64_t fs_shrink(uint64_t bytes)
+bool fs_free_descriptors(void)
 {
-    (void)bytes;
     shrinks++;
     if (!shrink_close)
-        return 0;
+        return false;
     gofer_close(shrink_close);
     shrink_close = 0;
-    return 1;
+    return true;
 }
 
 /* ---- the tree ---- */

@@ -290,6 +290,46 @@ static void test_backed_shared(void **state)
     object_put(object);
 }
 
+/* Written, and small: it can do without its descriptor, whoever maps it. */
+static void test_backing_let_go(void **state)
+{
+    struct object_account account = {.limit = 4 * PAGE_SIZE};
+    struct object *object = object_new_backed(file_of("image", 3 * PAGE_SIZE), 3 * PAGE_SIZE);
+    struct object *large = object_new_backed(file_of("large", 300 * PAGE_SIZE), 300 * PAGE_SIZE);
+    struct object *clean = object_new_backed(file_of("clean", PAGE_SIZE), PAGE_SIZE);
+    struct mm *mm = current->mm, *child;
+
+    (void)state;
+    object->account = &account;
+    mm_map(mm, A, 3 * PAGE_SIZE, PROT_READ, RWX, MM_FIXED | MM_SHARED, NULL, object, 0);
+    assert_int_equal(get(mm, A), 'i');
+    mm_fork(mm, &child);
+    fake_enter(child);
+    assert_int_equal(get(child, A), 'i');
+    fake_enter(mm);
+    assert_int_equal(objects_let_go(), 0); /* nothing was written */
+    assert_int_equal(object_write(object, PAGE_SIZE, "w", 1), 1);
+    assert_int_equal(object_write(large, 0, "w", 1), 1);
+    assert_int_equal(objects_let_go(), 1);
+    assert_int_equal(object->host_fd, -1);
+    assert_true(large->host_fd >= 0 && clean->host_fd >= 0);
+    assert_int_equal(account.used, 3 * PAGE_SIZE); /* what is copied is used */
+    assert_int_equal(object_write(object, 0, "I", 1), 1);
+    assert_int_equal(get(mm, A), 'I');
+    assert_int_equal(get(mm, A + PAGE_SIZE), 'w');
+    fake_enter(child);
+    assert_int_equal(get(child, A), 'I');
+    assert_int_equal(get(child, A + 1), 'm');
+    fake_enter(mm);
+    mm_put(child);
+    object_truncate(large, 0); /* nothing of it can show again */
+    assert_int_equal(large->host_fd, -1);
+    object_put(clean);
+    object_put(large);
+    mm_unmap(mm, A, 3 * PAGE_SIZE);
+    object_put(object);
+}
+
 static void test_backed_indirect(void **state)
 {
     struct object *object = object_new_backed(file_of("image", 3 * PAGE_SIZE), 3 * PAGE_SIZE);
@@ -313,6 +353,7 @@ int main(void)
         TEST(fork_shows),     TEST(fork_again_and_again), TEST(shared),
         TEST(truncate_hides), TEST(pages_after_a_gap),    TEST(quarantine),
         TEST(backed_private), TEST(backed_shared),        TEST(backed_indirect),
+        TEST(backing_let_go),
     };
 
     fake_sentry(MEMORY);

@@ -6,8 +6,8 @@
  * lock is held throughout, so there is one question at a time, and one buffer for its answer.
  *
  * The gofer is believed about the image and about nothing else: an answer is judged whole, and one that breaks the
- * protocol ends the cell, as does the gofer's end. When descriptors run out, there or here, what nobody
- * uses is forgotten (fs_shrink, which gives handles back) and the question is put once more.
+ * protocol ends the cell, as does the gofer's end. When descriptors run out, there or here, some are given
+ * back (fs_free_descriptors) and the question is put once more.
  *
  * @seccomp sentry: sendto(3=MSG_NOSIGNAL) recvmsg(2=MSG_CMSG_CLOEXEC) close
  */
@@ -17,8 +17,6 @@
 #include <unistd.h>
 
 #include "gofer_int.h"
-
-#define SHRINK_BYTES (1u << 20)
 
 static int host_gofer = -1;
 static struct gofer_reply answer;
@@ -145,7 +143,7 @@ static int ask(const struct gofer_request *q, int *ret_fd)
 {
     int r = once(q, ret_fd);
 
-    if (r == -EMFILE && fs_shrink(SHRINK_BYTES))
+    if (r == -EMFILE && fs_free_descriptors())
         r = once(q, ret_fd);
     return r == -EMFILE ? -ENFILE : r;
 }

@@ -7,7 +7,8 @@
  * The image is never written, so an answer is true for ever, "no such name" too. A directory that is read is completed:
  * each of its names is a dentry then, most without an inode (unresolved) until somebody walks there. Inodes with several
  * names in the image are in a table by number, so that the names lead to the same one.
- * When descriptors run out (the gofer's or ours) names that nobody uses are given back, and it is tried again.
+ * When descriptors run out (the gofer's or ours) names that nobody uses are given back, then contents get pages of their own
+ * instead of a descriptor (mm/backing.c), and it is tried again.
  * Threads: the kernel lock.
  */
 #include "vfs.h"
@@ -16,9 +17,14 @@
 
 #define GIVE_BACK (1ull << 20)
 
+bool fs_free_descriptors(void)
+{
+    return fs_shrink(GIVE_BACK) > 0 || objects_let_go() > 0;
+}
+
 static bool out_of_descriptors(int64_t error)
 {
-    return (error == -EMFILE || error == -ENFILE) && fs_shrink(GIVE_BACK) > 0;
+    return (error == -EMFILE || error == -ENFILE) && fs_free_descriptors();
 }
 
 /* ---- inodes ---- */

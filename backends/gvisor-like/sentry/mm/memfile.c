@@ -44,6 +44,7 @@ struct memfile {
     uint32_t n_blocks, cursor;         /* cursor: word where the search goes on */
     uint32_t first, last;              /* quarantine: index + 1 */
     TAILQ_HEAD(, space) waited_for;
+    struct backed_list backed;
     struct block *blocks[];
 };
 
@@ -93,6 +94,7 @@ int memfile_init(uint64_t limit, int *ret_host_fd)
     file->limit = pages;
     file->n_blocks = (uint32_t)blocks;
     TAILQ_INIT(&file->waited_for);
+    TAILQ_INIT(&file->backed);
     memory = file;
     *ret_host_fd = file->host_fd;
     return 0;
@@ -126,6 +128,11 @@ uint64_t memfile_peak(void)
 bool memfile_scarce(void)
 {
     return memory->used > memory->limit - memory->limit / 8;
+}
+
+struct backed_list *memfile_backed(void)
+{
+    return &memory->backed;
 }
 
 int memfile_fd(void)

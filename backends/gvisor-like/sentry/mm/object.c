@@ -35,8 +35,7 @@ struct object *object_new_backed(int host_fd, uint64_t size)
         close(host_fd);
         return NULL;
     }
-    object->host_fd = host_fd;
-    object->backed = size;
+    backing_take(object, host_fd, size);
     return object;
 }
 
@@ -85,12 +84,11 @@ void object_put(struct object *object)
         return;
     pagemap_clear(&object->pages);
     give_back(object);
-    if (object->host_fd >= 0)
-        close(object->host_fd);
+    backing_close(object);
     arena_free(object);
 }
 
-/* Whole, or -EIO. @seccomp sentry: pread64 close */
+/* Whole, or -EIO. @seccomp sentry: pread64 */
 static int load(const struct object *object, uint64_t offset, void *to, size_t size)
 {
     size_t done = 0;
@@ -303,6 +301,8 @@ int object_truncate(struct object *object, uint64_t size)
         object->backed = least(object->backed, size);
         host_cut(object, whole);
         drop(object, whole >> PAGE_SHIFT, UINT64_MAX >> PAGE_SHIFT);
+        if (!object->backed)
+            backing_close(object);
     } else {
         zero_tail(object);
     }

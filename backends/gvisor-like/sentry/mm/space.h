@@ -85,6 +85,8 @@ uint64_t page_offset(const struct page *page); /* in the memory file */
 uint32_t page_refs(const struct page *page);
 int memfile_fd(void);
 bool memfile_scarce(void);
+TAILQ_HEAD(backed_list, object);
+struct backed_list *memfile_backed(void); /* objects with a backing, the oldest first */
 /* Gives up a reference when no stub that runs now can show the page any more. */
 void page_quarantine(struct page *page);
 void quarantine_done(struct space *space); /* it has done what it owed */
@@ -96,6 +98,10 @@ void quarantine_wait(struct space *space); /* it owes something, and guest threa
 #define OBJECT_BACKED 2
 /* What a page of it is, without making anything; -EFAULT: past its end. PAGE: *ret_page borrowed. */
 int object_peek(const struct object *object, uint64_t index, struct page **ret_page);
+
+/* ---- mm/backing.c ---- */
+void backing_take(struct object *object, int host_fd, uint64_t size); /* the object has none yet */
+void backing_close(struct object *object);                            /* none: nothing */
 
 /* ---- mm/area.c ---- */
 /* Index of the first area that ends after the address; n when there is none. */
