@@ -253,13 +253,6 @@ static void the_most_pages_are_remembered(void **state)
     assert_int_equal(seen[1], seen[2]);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    world_begin();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,5 +262,5 @@ int main(void)
         cmocka_unit_test(the_most_pages_are_remembered),
     };
 
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, world_begin, NULL);
 }

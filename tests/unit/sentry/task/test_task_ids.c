@@ -217,13 +217,6 @@ static void limits_hold(void **state)
     WALK(list);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    world_begin();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,5 +227,5 @@ int main(void)
         cmocka_unit_test(limits_hold),
     };
 
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, world_begin, NULL);
 }

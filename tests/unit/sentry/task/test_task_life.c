@@ -552,13 +552,6 @@ static void a_list_without_end_ends(void **state)
     assert_int_equal(world_run(lists_without_end, NULL), 1 << 8);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    world_begin();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -576,5 +569,5 @@ int main(void)
         cmocka_unit_test(all_tasks_are_held_at_the_boundary),
     };
 
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, world_begin, NULL);
 }

@@ -457,13 +457,6 @@ static void queues_are_bounded(void **state)
     assert_true(seen[6]);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    world_begin();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -478,5 +471,5 @@ int main(void)
         cmocka_unit_test(queues_are_bounded),
     };
 
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, world_begin, NULL);
 }

@@ -181,13 +181,6 @@ static void others_are_not_killed(void **state)
     assert_int_equal(seen[5], -EPERM);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    world_begin();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,5 +190,5 @@ int main(void)
         cmocka_unit_test(others_are_not_killed),
     };
 
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, world_begin, NULL);
 }

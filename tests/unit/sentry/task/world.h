@@ -31,8 +31,8 @@
 
 typedef void (*program)(struct user_regs_struct *r);
 
-void world_begin(void);    /* once for a test program */
-void world_count(bool on); /* whether address spaces have processor clocks: fake_use() */
+int world_begin(void **state); /* once for a test program: the set-up of its group */
+void world_count(bool on);     /* whether address spaces have processor clocks: fake_use() */
 /* Runs a cell whose first process is `first`; `handler` may be NULL. Its status. Fails the test when objects are left. */
 int world_run(program first, program handler);
 void call(struct user_regs_struct *r, long number, uint64_t a0, uint64_t a1, uint64_t a2,
