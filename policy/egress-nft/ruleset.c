@@ -62,7 +62,7 @@ static size_t merge(struct nft_range *v, size_t n)
 }
 
 /* What no policy opens, and this host's own addresses. */
-static void add_hard(struct nft_batch *b, const struct host_addrs *hosts)
+static void add_hard(struct nft_batch *b, const char *set, const struct host_addrs *hosts)
 {
     struct nft_range *v = calloc(policy_hard_count + hosts->n, sizeof(*v));
     size_t i, n = 0;
@@ -77,7 +77,7 @@ static void add_hard(struct nft_batch *b, const struct host_addrs *hosts)
         if (!policy_is_test_server(hosts->addr[i]))
             v[n++] = (struct nft_range){hosts->addr[i], hosts->addr[i], 0, 0};
     qsort(v, n, sizeof(*v), by_address);
-    nft_elements(b, "hard", NFT_ADDRS, v, merge(v, n), 0);
+    nft_elements(b, set, NFT_ADDRS, v, merge(v, n), 0);
     free(v);
 }
 
@@ -101,12 +101,9 @@ static void add_allow(struct nft_batch *b, const char *set, const struct policy_
 }
 
 /* Ports that some name has. Synthetic addresses are one range; real ones can be any. */
-static void add_name_ports(struct nft_batch *b, const struct policy_table *t,
+static void add_name_ports(struct nft_batch *b, const char *set, const struct policy_table *t,
                            enum policy_proto proto)
 {
-    const char *set = policy_mode(t) == POLICY_REAL ? proto == POLICY_TCP ? "real_tcp" : "real_udp"
-                      : proto == POLICY_TCP         ? "name_tcp"
-                                                    : "name_udp";
     struct policy_ports *ports = NULL;
     struct nft_range *v = NULL;
     size_t n = 0, i;
@@ -122,29 +119,43 @@ static void add_name_ports(struct nft_batch *b, const struct policy_table *t,
     free(v);
 }
 
-/* The large sets exist under two names, in turn: see ruleset_replace(). */
-static const char *const large[2][2] = {{"allow", "allow_udp"}, {"allow2", "allow_udp2"}};
+/* The sets that a policy fills. Each exists under two names, in turn: see ruleset_replace(). */
+enum turned { HARD, ALLOW, ALLOW_UDP, NAME_TCP, NAME_UDP, REAL_TCP, REAL_UDP };
 
-static void add_large(struct nft_batch *b, int turn, const struct policy_table *t)
+static const struct {
+    const char *name[2];
+    enum nft_set_kind kind;
+} turned[] = {
+    [HARD] = {{"hard", "hard2"}, NFT_ADDRS},
+    [ALLOW] = {{"allow", "allow2"}, NFT_ADDR_PORTS},
+    [ALLOW_UDP] = {{"allow_udp", "allow_udp2"}, NFT_ADDR_PORTS},
+    [NAME_TCP] = {{"name_tcp", "name_tcp2"}, NFT_PORTS},
+    [NAME_UDP] = {{"name_udp", "name_udp2"}, NFT_PORTS},
+    [REAL_TCP] = {{"real_tcp", "real_tcp2"}, NFT_PORTS},
+    [REAL_UDP] = {{"real_udp", "real_udp2"}, NFT_PORTS},
+};
+
+static void add_turned(struct nft_batch *b, int turn, const struct policy_table *t,
+                       const struct host_addrs *hosts)
 {
-    nft_set(b, large[turn][0], NFT_ADDR_PORTS);
-    nft_set(b, large[turn][1], NFT_ADDR_PORTS);
-    add_allow(b, large[turn][0], t->entries, t->head.n_entries);
-    add_allow(b, large[turn][1], t->udp, t->head.n_udp);
+    int real = policy_mode(t) == POLICY_REAL;
+    size_t i;
+
+    for (i = 0; i < ARRAY_LEN(turned); i++)
+        nft_set(b, turned[i].name[turn], turned[i].kind);
+    add_hard(b, turned[HARD].name[turn], hosts);
+    add_allow(b, turned[ALLOW].name[turn], t->entries, t->head.n_entries);
+    add_allow(b, turned[ALLOW_UDP].name[turn], t->udp, t->head.n_udp);
+    add_name_ports(b, turned[real ? REAL_TCP : NAME_TCP].name[turn], t, POLICY_TCP);
+    add_name_ports(b, turned[real ? REAL_UDP : NAME_UDP].name[turn], t, POLICY_UDP);
 }
 
-static void drop_large(struct nft_batch *b, int turn)
+static void drop_turned(struct nft_batch *b, int turn)
 {
-    nft_drop(b, large[turn][0]);
-    nft_drop(b, large[turn][1]);
-}
+    size_t i;
 
-static void add_small(struct nft_batch *b, const struct policy_table *t,
-                      const struct host_addrs *hosts)
-{
-    add_hard(b, hosts);
-    add_name_ports(b, t, POLICY_TCP);
-    add_name_ports(b, t, POLICY_UDP);
+    for (i = 0; i < ARRAY_LEN(turned); i++)
+        nft_drop(b, turned[i].name[turn]);
 }
 
 /* ---- rules ---- */
@@ -210,15 +221,6 @@ static const struct step local_out[] = {
 };
 /* clang-format on */
 
-static const struct {
-    const char *name;
-    enum nft_set_kind kind;
-} sets[] = {
-    {"special", NFT_ADDRS},     {"hard", NFT_ADDRS},     {"name_tcp", NFT_PORTS},
-    {"name_udp", NFT_PORTS},    {"real_tcp", NFT_PORTS}, {"real_udp", NFT_PORTS},
-    {"reach", NFT_PORTS_TIMED},
-};
-
 /* Destinations that have no answer: this network, loopback, multicast, broadcast. */
 static const struct nft_range special[] = {
     {0x00000000, 0x00ffffff, 0, 0},
@@ -243,16 +245,16 @@ static const struct {
 
 #define STEPS_MAX 16
 
-/* The steps of one rule, with the names that the large sets have in this turn; returns how many there were. */
+/* The steps of one rule, with the names that the sets have in this turn; returns how many there were. */
 static size_t rule_of(const struct step *steps, int turn, struct step out[STEPS_MAX])
 {
     size_t n = 0, i;
 
     do {
         out[n] = steps[n];
-        for (i = 0; steps[n].name && i < ARRAY_LEN(large[0]); i++)
-            if (!strcmp(steps[n].name, large[0][i]))
-                out[n].name = large[turn][i];
+        for (i = 0; steps[n].name && i < ARRAY_LEN(turned); i++)
+            if (!strcmp(steps[n].name, turned[i].name[0]))
+                out[n].name = turned[i].name[turn];
     } while (steps[n++].kind != STEP_END);
     return n;
 }
@@ -277,11 +279,10 @@ int ruleset_load(uint32_t slot, const struct policy_table *t, const struct host_
 
     nft_batch_init(&b);
     nft_table(&b);
-    for (i = 0; i < ARRAY_LEN(sets); i++)
-        nft_set(&b, sets[i].name, sets[i].kind);
+    nft_set(&b, "special", NFT_ADDRS);
+    nft_set(&b, "reach", NFT_PORTS_TIMED);
     nft_elements(&b, "special", NFT_ADDRS, special, ARRAY_LEN(special), 0);
-    add_large(&b, 0, t);
-    add_small(&b, t, hosts);
+    add_turned(&b, 0, t, hosts);
     for (i = 0; i < ARRAY_LEN(chains); i++) {
         nft_chain(&b, chains[i].name, &chains[i].hook);
         add_rules(&b, chains[i].name, chains[i].rules, 0, slot_cell(slot));
@@ -291,14 +292,14 @@ int ruleset_load(uint32_t slot, const struct policy_table *t, const struct host_
     return r;
 }
 
-/* 0: no large set has the names of this turn any more; -EBUSY: the rules use them. */
+/* 0: no set has the names of this turn any more; -EBUSY: the rules use them. */
 static int free_turn(int turn)
 {
     struct nft_batch b;
     int r;
 
     nft_batch_init(&b);
-    drop_large(&b, turn);
+    drop_turned(&b, turn);
     r = nft_commit(&b, "", NULL);
     nft_batch_fini(&b);
     return r == -ENOENT ? 0 : r;
@@ -312,38 +313,36 @@ static int next_turn(struct cella_error *err)
     return r < 0 ? fail(err, r, "removing an old set: %s", strerror(-r)) : turn;
 }
 
-static int load_large(int turn, const struct policy_table *t, struct cella_error *err)
+static int load_turned(int turn, const struct policy_table *t, const struct host_addrs *hosts,
+                       struct cella_error *err)
 {
     struct nft_batch b;
     int r;
 
     nft_batch_init(&b);
-    add_large(&b, turn, t);
-    r = nft_commit(&b, "loading the new networks", err);
+    add_turned(&b, turn, t, hosts);
+    r = nft_commit(&b, "loading the new sets", err);
     nft_batch_fini(&b);
     return r;
 }
 
-/* Taking elements one by one out of a large set takes the square of their number: seconds for ten thousand. So the
-   new ones become a set of another name first, and then the rules that use it take the place of the old rules.
-   Mustn't: be one transaction. A set made in it is empty for a moment after the rules changed. */
+/* The new elements become sets of other names first, and then the rules that use those take the place of the old
+   rules. Taking elements one by one out of a large set takes the square of their number: seconds for ten thousand.
+   Mustn't: be one transaction, or change an element of a set that a rule in force looks into. While the kernel
+   commits, packets see a set that was made or refilled in the same transaction as empty, or half of it, and a packet of
+   an allowed connection that is refused then resets it. Rules alone change at once. */
 int ruleset_replace(uint32_t slot, const struct policy_table *t, const struct host_addrs *hosts,
                     struct cella_error *err)
 {
     struct nft_batch b;
-    size_t i;
-    int turn = next_turn(err), r = turn < 0 ? turn : load_large(turn, t, err);
+    int turn = next_turn(err), r = turn < 0 ? turn : load_turned(turn, t, hosts, err);
 
     if (r < 0)
         return r;
     nft_batch_init(&b);
     nft_empty(&b, "pre");
-    for (i = 0; i < ARRAY_LEN(sets); i++)
-        if (strcmp(sets[i].name, "special") && strcmp(sets[i].name, "reach"))
-            nft_flush(&b, sets[i].name);
-    add_small(&b, t, hosts);
     add_rules(&b, "pre", pre, turn, slot_cell(slot));
-    drop_large(&b, !turn);
+    drop_turned(&b, !turn);
     r = nft_commit(&b, "changing the rule set", err);
     nft_batch_fini(&b);
     return r;

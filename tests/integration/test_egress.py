@@ -179,7 +179,7 @@ def bare(internet, name, *args):
 @contextlib.contextmanager
 def marked(cella, cell):
     """Every packet from the cell has the mark by which the gate knows its own."""
-    nft = ["nsenter", f"--net={_gate_namespace(cella, cell)}", "nft"]
+    nft = ["nsenter", f"--net={netns.of_gate(cella, cell)}", "nft"]
     mark = re.search(r"#define GATE_MARK (0x[0-9a-f]+)u", (ROOT / "policy" / "egress-nft" / "ctl.h").read_text()).group(1)
     rules = (f'table netdev test {{\n chain in {{\n type filter hook ingress device "cell0" priority -10; policy accept;\n'
              f' meta mark set {mark}\n }}\n}}\n')
@@ -439,7 +439,7 @@ def test_router_advertisement_changes_nothing(cella, internet):
     if cella.backend != "container":
         pytest.skip("the cell's network namespace is not the host kernel's")
     with cella.copy() as cell:
-        gate = ["nsenter", f"--net={_gate_namespace(cella, cell)}", "ip", "-6"]
+        gate = ["nsenter", f"--net={netns.of_gate(cella, cell)}", "ip", "-6"]
         device = [n for n in probe(cella, cell, "devices")["names"] if n != "lo"][0]
 
         def known():
@@ -479,30 +479,12 @@ def test_flow_outlives_the_ttl_of_its_name(cella, names, reach):
 # ---- the gate
 
 
-def _has_link(path):
-    """A machine's warden also holds the empty namespace that its cell would have had."""
-    return subprocess.run(["nsenter", f"--net={path}", "ip", "link", "show", "dev", "cell0"], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL).returncode == 0
-
-
-def _gate_namespace(cella, cell):
-    """Path of the gate's namespace: held by the warden or the gate, and neither the host's, the uplink's nor the cell's."""
-    known = {os.readlink("/proc/self/ns/net"), os.readlink(f"/proc/{cella.agent(cell)}/ns/net"),
-             f"net:[{os.stat('/run/netns/' + cella.uplink).st_ino}]"}
-    for pid in (cella.gate(cell), cella.warden(cell)):
-        for path in [f"/proc/{pid}/ns/net"] + [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]:
-            with contextlib.suppress(FileNotFoundError):  # a descriptor that was closed since
-                if os.readlink(path).startswith("net:[") and os.readlink(path) not in known and _has_link(path):
-                    return path
-    raise AssertionError("nobody holds a namespace of the gate")
-
-
 @pytest.mark.kvm
 @pytest.mark.shares("deny")
 def test_gate_namespace_has_no_way_out(cella, reach):
     """Policy drop on all three hooks, no forwarding, no interface but the link and loopback."""
     cell, _ = reach("deny")
-    enter = ["nsenter", f"--net={_gate_namespace(cella, cell)}"]
+    enter = ["nsenter", f"--net={netns.of_gate(cella, cell)}"]
     rules = subprocess.run(enter + ["nft", "list", "ruleset"], capture_output=True, text=True).stdout
     for hook in ("input", "forward", "output"):
         assert any(f"hook {hook}" in line and "policy drop" in line for line in rules.splitlines()), rules
@@ -516,7 +498,7 @@ def test_gate_namespace_has_no_way_out(cella, reach):
 def test_the_chains_are_the_written_ones(cella, reach):
     """The rules as nft reads them back, line by line: what policy/egress-nft/ruleset.c has in its tables."""
     cell, facts = reach("deny")
-    enter = ["nsenter", f"--net={_gate_namespace(cella, cell)}"]
+    enter = ["nsenter", f"--net={netns.of_gate(cella, cell)}"]
     rules = subprocess.run(enter + ["nft", "list", "ruleset"], capture_output=True, text=True).stdout
     found = re.sub(r"packets \d+ bytes \d+", "packets 0 bytes 0", rules[rules.index("\tchain deny {"):])
     wanted = "".join(line for line in CHAINS.read_text().splitlines(keepends=True) if not line.startswith("#"))
