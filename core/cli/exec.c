@@ -24,6 +24,21 @@ static int cell_gone(const struct config *c, const struct options *o, const char
     return r;
 }
 
+/* The warden's connection ended without a word about the command. One that removes its cell, or records how it ended,
+   does so first: what is there now tells that from a warden that died. */
+static int warden_gone(const struct config *c, const struct options *o, const char *cell)
+{
+    struct cell_info info;
+    struct errbuf eb;
+    int ended = 0, r = store_find(c->state_dir, cell, &info, errbuf_init(&eb));
+
+    if (r == 0) {
+        ended = json_is_object(json_object_get(info.json, "summary"));
+        cell_info_fini(&info);
+    }
+    return ended || r == -ENOENT ? cell_gone(c, o, cell) : -EPIPE;
+}
+
 static int exec_status(const struct config *c, const struct options *o, const char *cell,
                        const struct session_end *end)
 {
@@ -63,6 +78,8 @@ int verb_exec(const struct options *o, int argc, char **argv)
         r = 128 + SIGPIPE;
     else if (r == 0)
         r = exec_status(c, o, argv[0], &end);
+    else if (r == -EPIPE)
+        r = warden_gone(c, o, argv[0]);
     client_free(cl);
     config_free(c);
     return r;

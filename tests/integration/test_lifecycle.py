@@ -113,6 +113,42 @@ def test_output_nobody_reads_does_not_block_exec(cella):
         stuck.communicate()
 
 
+def sleeps_in_poll(pid):
+    with open(f"/proc/{pid}/syscall", encoding="ascii") as handle:
+        return handle.read().split()[0] in ("7", "271")  # poll, ppoll
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("removed", [True, False])
+def test_exec_into_a_cell_that_is_removed_meanwhile(cella, removed):
+    """It is told that, also when its request came too late to be read; a warden that died is another matter."""
+    with cella.cell() as cell:
+        running = cella.spawn("exec", cell, "--", "sh", "-c", "echo ready; sleep 1000")
+        assert running.stdout.readline() == b"ready\n"
+        pid = cella.warden(cell)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            rm = cella.spawn("rm", "--force", cell) if removed else None
+            if rm:
+                harness.wait_until(lambda: sleeps_in_poll(rm.pid), 20, "rm has asked")
+            late = cella.spawn("exec", cell, "--", "sleep", "1000")
+            harness.wait_until(lambda: sleeps_in_poll(late.pid), 20, "exec has asked")
+            if not removed:
+                os.kill(pid, signal.SIGKILL)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        word = b"removed while" if removed else b"the warden of cell"
+        for process in (running, late):
+            _, err = process.communicate(timeout=60)
+            assert word in err and (b"died" in err) != removed, err
+            assert len(err.splitlines()) == 1 and process.returncode == 125, (err, process.returncode)
+        if rm:
+            rm.communicate(timeout=60)
+            assert rm.returncode == 0
+        else:
+            cella("gc")
+
+
 @pytest.mark.kvm
 @pytest.mark.quick
 def test_verbs_one_by_one(cella):
