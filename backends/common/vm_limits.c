@@ -82,24 +82,16 @@ int limits_resize(struct vm *f, const struct cella_limits *l, struct cella_error
 
 void limits_stats(struct vm *f, struct cella_stats *ret)
 {
-    struct cgroup_stats s;
     struct stat st;
 
-    cgroup_stats_read(&f->cgroup, &s);
-    ret->cpu_user_ns = s.cpu_user_ns;
-    ret->cpu_system_ns = s.cpu_system_ns;
-    ret->memory_bytes = s.memory_bytes;
-    ret->memory_peak_bytes = s.memory_peak_bytes;
-    ret->io_read_bytes = s.io_read_bytes;
-    ret->io_write_bytes = s.io_write_bytes;
-    ret->oom_kills = s.oom_kills;
-    /* tasks are the guest's own; bits 4, 5 and 10, and bit 6 put in between */
-    ret->unknown = (s.unknown & 0xfu) | 1u << 4 | 1u << 5 | (s.unknown & 0x1c0u) << 1 | 1u << 10;
+    cgroup_stats_tell(&f->cgroup, ret);
+    ret->pids = ret->pids_peak = ret->pids_refused = 0; /* tasks are the guest's own */
+    ret->unknown |= 1u << 4 | 1u << 5 | 1u << 10;
     if (f->n_layers && fstat(f->layer_fds[f->n_layers - 1], &st) == 0)
         ret->disk_bytes = (uint64_t)st.st_blocks * 512;
     else
         ret->unknown |= 1u << 6;
-    if (s.oom_kills)
+    if (ret->oom_kills)
         f->limit_hit |= CELLA_LIMIT_HIT_MEMORY;
     ret->limit_hit = f->limit_hit;
 }

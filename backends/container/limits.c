@@ -132,29 +132,16 @@ int64_t limits_layer(struct container *c)
 
 void limits_stats(struct container *c, struct cella_stats *ret)
 {
-    struct cgroup_stats s;
     int64_t disk = limits_layer(c);
 
-    cgroup_stats_read(&c->cgroup, &s);
-    ret->cpu_user_ns = s.cpu_user_ns;
-    ret->cpu_system_ns = s.cpu_system_ns;
-    ret->memory_bytes = s.memory_bytes;
-    ret->memory_peak_bytes = s.memory_peak_bytes;
-    ret->pids = s.pids;
-    ret->pids_peak = s.pids_peak;
-    ret->io_read_bytes = s.io_read_bytes;
-    ret->io_write_bytes = s.io_write_bytes;
-    ret->oom_kills = s.oom_kills;
-    ret->pids_refused = s.pids_refused;
-    /* the same order, with disk_bytes (bit 6) put in between */
-    ret->unknown = (s.unknown & 0x3fu) | (s.unknown & ~0x3fu) << 1;
+    cgroup_stats_tell(&c->cgroup, ret);
     if (disk >= 0)
         ret->disk_bytes = (uint64_t)disk;
     else
         ret->unknown |= 1u << 6;
-    if (s.oom_kills)
+    if (ret->oom_kills)
         c->limit_hit |= CELLA_LIMIT_HIT_MEMORY;
-    if (s.pids_refused)
+    if (ret->pids_refused)
         c->limit_hit |= CELLA_LIMIT_HIT_PIDS;
     ret->limit_hit = c->limit_hit;
 }

@@ -110,6 +110,8 @@ struct cgroup_stats {
     uint32_t unknown; /* bit per member in this order */
 };
 void cgroup_stats_read(const struct cgroup *g, struct cgroup_stats *ret);
+/* All of them, as a backend tells them; disk_bytes is left to it. */
+void cgroup_stats_tell(const struct cgroup *g, struct cella_stats *ret);
 
 /* Finds the directories of cell `id` in every hierarchy, wherever their parent is; kills what is
    inside and removes them unless dry_run. `found` is called with "cgroup <path>" for each. Returns

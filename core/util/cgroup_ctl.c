@@ -403,3 +403,22 @@ void cgroup_stats_read(const struct cgroup *g, struct cgroup_stats *ret)
         s.unknown |= 1u << 9;
     *ret = s;
 }
+
+void cgroup_stats_tell(const struct cgroup *g, struct cella_stats *ret)
+{
+    struct cgroup_stats s;
+
+    cgroup_stats_read(g, &s);
+    ret->cpu_user_ns = s.cpu_user_ns;
+    ret->cpu_system_ns = s.cpu_system_ns;
+    ret->memory_bytes = s.memory_bytes;
+    ret->memory_peak_bytes = s.memory_peak_bytes;
+    ret->pids = s.pids;
+    ret->pids_peak = s.pids_peak;
+    ret->io_read_bytes = s.io_read_bytes;
+    ret->io_write_bytes = s.io_write_bytes;
+    ret->oom_kills = s.oom_kills;
+    ret->pids_refused = s.pids_refused;
+    /* the same order, with disk_bytes (bit 6) put in between */
+    ret->unknown = (s.unknown & 0x3fu) | (s.unknown & ~0x3fu) << 1;
+}
