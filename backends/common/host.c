@@ -252,9 +252,13 @@ int host_qemu(const char *qemu, char *ret_version, size_t cap, struct cella_erro
     return 0;
 }
 
+/* A probe asks, then the cell of the same process: making a machine is not cheap. */
 int host_kvm(char *why, size_t cap)
 {
-    return kvm_flags(why, cap) && kvm_try(why, cap);
+    static int known;
+
+    known = known || (kvm_flags(why, cap) && kvm_try(why, cap));
+    return known;
 }
 
 int host_io_uring(const char *setting, struct cella_error *err)

@@ -209,6 +209,7 @@ static void on_booted(void *ctx, int code, const char *why, const uint8_t *paylo
         return;
     }
     if (w->machine->copy) {
+        warden_step(w, "link", now_ns());
         agent_connect(w);
         return;
     }
@@ -221,8 +222,10 @@ static void on_booted(void *ctx, int code, const char *why, const uint8_t *paylo
 /* Never before it has settled: the cell would run as the one that it was. */
 static void thaw_copy(struct warden *w)
 {
-    int r = machine_show_all(w);
+    int r;
 
+    warden_step(w, "thaw", now_ns());
+    r = machine_show_all(w);
     if (r == 0)
         r = guest_send(w->machine->guest, CELLA_GUEST_THAW, "", 0, CALL_NS, on_booted, w);
     if (r < 0)
@@ -244,8 +247,10 @@ static void on_settled(void *ctx, int code, const char *why, const uint8_t *payl
                      "s:address", w->attached.address, NULL);
     if (r < 0)
         failed(w, eb.text);
-    else
+    else {
+        warden_step(w, "clock", now_ns());
         clock_set(w, thaw_copy);
+    }
 }
 
 static int boot(struct warden *w)
@@ -266,6 +271,7 @@ static int settle(struct warden *w)
     auto_buf struct buf b = BUF_INIT;
     int r = add_identity(w, &b);
 
+    warden_step(w, "settle", now_ns());
     return r < 0 ? r
                  : guest_send(m->guest, CELLA_GUEST_SETTLE, b.ptr, b.len, CALL_NS, on_settled, w);
 }

@@ -92,7 +92,7 @@ static int instead(const struct options *o, struct config *c, const struct snaps
 
     for (;;) {
         errbuf_init(&cli_errbuf);
-        r = copies_restore(o, c, s, ret_created, &status);
+        r = copies_restore(o, c, s, NULL, ret_created, &status);
         if (r != -EEXIST || now_ns() > end)
             return r;
         nanosleep(&moment, NULL);
@@ -117,7 +117,7 @@ static int child(const struct options *o, struct config *c, struct client *cl, c
     if (refused)
         r = instead(o, c, &s, &created);
     else if (r == 0 && !prepared)
-        r = copies_restore(o, c, &s, &created, &status);
+        r = copies_restore(o, c, &s, NULL, &created, &status);
     if (r == 0)
         r = printf("%s\n", json_str(created, "name")) < 0;
     json_decref(created);

@@ -10,55 +10,7 @@
 #include <sys/wait.h>
 
 #include "cli.h"
-
-struct stages {
-    int on;
-    size_t n;
-    struct {
-        char name[32];
-        uint64_t at;
-    } v[48];
-};
-
-/* Stages come in their order; what claims another is moved there. */
-static void stage_at(void *ctx, const char *name, uint64_t at)
-{
-    struct stages *s = ctx;
-    uint64_t last = s->n ? s->v[s->n - 1].at : 0, now = now_ns();
-
-    if (s->on && s->n < ARRAY_LEN(s->v)) {
-        snprintf(s->v[s->n].name, sizeof(s->v[0].name), "%s", name);
-        s->v[s->n++].at = at < last ? last : at > now ? now : at;
-    }
-}
-
-static void stage(struct stages *s, const char *name)
-{
-    stage_at(s, name, now_ns());
-}
-
-/* For client_call(): nobody is told of stages that nobody will print. */
-static client_progress *stage_of(const struct stages *s)
-{
-    return s->on ? stage_at : NULL;
-}
-
-static void stages_print(struct stages *s)
-{
-    uint64_t end = now_ns();
-    size_t i;
-
-    if (!s->on || !s->n)
-        return;
-    fputs("cella: timings (ms):", stderr);
-    for (i = 0; i < s->n; i++) {
-        fputc(' ', stderr);
-        print_safe(stderr, s->v[i].name, strlen(s->v[i].name));
-        fprintf(stderr, " %.1f",
-                (double)((i + 1 < s->n ? s->v[i + 1].at : end) - s->v[i].at) / 1e6);
-    }
-    fprintf(stderr, " total %.1f\n", (double)(end - s->v[0].at) / 1e6);
-}
+#include "stages.h"
 
 static void say_strength(const json_t *created)
 {
@@ -96,7 +48,7 @@ static int cell_new(const struct options *o, int argc, char **argv, int detach, 
     *ret_exit = CLI_FAILED;
     json_object_set_new(request, "lease", json_boolean(kind == NEW_RUN));
     json_object_set_new(request, "start", json_boolean(kind != NEW_CREATED));
-    stage(stages, "spawn");
+    stages_next(stages, "spawn");
     if (r == 0)
         r = client_spawn(c, &cl, cli_err);
     if (r == 0)
@@ -104,7 +56,7 @@ static int cell_new(const struct options *o, int argc, char **argv, int detach, 
     if (r == 0 && kind == NEW_RUN)
         r = send_command(cl, fields, ret_stream);
     if (r == 0)
-        r = client_call_wait(cl, ret_created, ret_exit, stage_of(stages), stages, cli_err);
+        r = client_call_wait(cl, ret_created, ret_exit, stages_listener(stages), stages, cli_err);
     json_decref(request);
     if (r < 0) {
         client_free(cl);
@@ -168,7 +120,7 @@ static int run_summary(struct run *run)
     struct errbuf eb;
     struct cella_error *err = errbuf_init(&eb);
 
-    stage(&run->stages, "rm");
+    stages_next(&run->stages, "rm");
     if (client_call_end(run->client, &run->summary, err) < 0)
         return run->session < 0 && !run->end.type
                    ? run->session /* the session has said how the warden died */
@@ -241,7 +193,7 @@ static int run_finish(struct run *run)
 
 static int run_attached(struct run *run, uint32_t stream)
 {
-    stage(&run->stages, "exec");
+    stages_next(&run->stages, "exec");
     run_command(run, stream);
     return run_finish(run);
 }

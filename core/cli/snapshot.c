@@ -162,14 +162,20 @@ json_t *copies_request(const struct options *o, const struct snapshot *s)
 }
 
 int copies_restore(const struct options *o, struct config *c, const struct snapshot *s,
-                   json_t **ret_created, int *ret_exit)
+                   struct stages *stages, json_t **ret_created, int *ret_exit)
 {
+    struct stages unheard = {0};
     json_t *request = copies_request(o, s);
     struct client *cl = NULL;
-    int r = request ? client_spawn(c, &cl, cli_err) : cli_err->code;
+    int r = request ? 0 : cli_err->code;
 
+    stages = stages ? stages : &unheard;
+    stages_next(stages, "spawn");
     if (r == 0)
-        r = client_call(cl, "create", request, ret_created, ret_exit, NULL, NULL, cli_err);
+        r = client_spawn(c, &cl, cli_err);
+    if (r == 0)
+        r = client_call(cl, "create", request, ret_created, ret_exit, stages_listener(stages),
+                        stages, cli_err);
     json_decref(request);
     client_free(cl);
     return r;
@@ -178,18 +184,23 @@ int copies_restore(const struct options *o, struct config *c, const struct snaps
 int verb_restore(const struct options *o, int argc, char **argv)
 {
     struct snapshot s = SNAPSHOT_INIT;
+    struct stages stages = {.on = o->timings};
     struct config *c;
     json_t *created = NULL;
-    int r = cli_config(o, &c), status = CLI_FAILED;
+    int r, status = CLI_FAILED;
 
     (void)argc;
+    stages_next(&stages, "snapshot");
+    r = cli_config(o, &c);
     if (r < 0)
         return r;
     r = snapshot_find(c->state_dir, argv[0], &s, cli_err);
     if (r == 0)
         r = manifest_check(s.manifest, cli_err);
     if (r == 0)
-        r = copies_restore(o, c, &s, &created, &status);
+        r = copies_restore(o, c, &s, &stages, &created, &status);
+    if (r == 0)
+        stages_print(&stages);
     if (r == 0 && o->json)
         r = print_json(created);
     else if (r == 0)

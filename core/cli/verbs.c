@@ -28,8 +28,8 @@ static const char *const stop_opts[] = {"time", "kill", "json", "config", NULL};
 static const char *const rm_opts[] = {"force", "json", "config", NULL};
 static const char *const audit_opts[] = {"lines", "follow", "kind", "cell", "json", "config", NULL};
 static const char *const policy_opts[] = {"if-match", "json", "config", NULL};
-static const char *const restore_opts[] = {"class",    "policy", "timeout", "idle", "name",
-                                           "hostname", "json",   "config",  NULL};
+static const char *const restore_opts[] = {"class",    "policy",  "timeout", "idle",   "name",
+                                           "hostname", "timings", "json",    "config", NULL};
 static const char *const fork_opts[] = {"count", "spares", "name", "policy",
                                         "json",  "config", NULL};
 static const char *const fork_child_opts[] = {"name", "policy", "config", NULL};

@@ -27,7 +27,7 @@ _cella_options() {
     config) echo "--json --config --help" ;;
     policy) echo "--if-match --json --config --help" ;;
     snapshot) echo "--json --config --help" ;;
-    restore) echo "--class --policy --timeout --idle --name --hostname --json --config --help" ;;
+    restore) echo "--class --policy --timeout --idle --name --hostname --timings --json --config --help" ;;
     fork) echo "--count --spares --name --policy --json --config --help" ;;
     image) echo "--packages --suite --mirror --package --from --file --aside --check --json --config --help" ;;
     audit) echo "--lines --follow --kind --cell --json --config --help" ;;

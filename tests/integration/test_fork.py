@@ -270,7 +270,10 @@ def test_a_copy_works_under_the_limits_that_its_parent_was_given_since(cella):
         cella("update", parent, "--cpus", "1", "--pids", "16", "--memory", "128M").ok()
         try:
             cella("snapshot", parent, f"{parent}-s", timeout=120).ok()
-            copy = cella("restore", f"{parent}-s", "--name", f"{parent}-r", timeout=240).ok().text.strip()
+            restored = cella("restore", "--timings", f"{parent}-s", "--name", f"{parent}-r", timeout=240).ok()
+            copy, took = restored.text.strip(), restored.errors.partition("timings (ms):")[2].split()
+            steps = ["create", "start", "settle", "clock", "thaw", "link", "agent"]
+            assert [step for step in took if step in steps] == steps, took
             limits = cella.inspect(copy)["limits"]
             assert [limits[key] for key in ("cpu_millis", "pids", "memory")] == [1000, 16, 128 << 20]
             assert 4 <= int(python(cella, copy, tasks).text) <= 16 + 4

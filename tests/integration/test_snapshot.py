@@ -65,7 +65,9 @@ def test_a_snapshot_and_its_copy(cella, copies):
             row = manifest(cella, "s1")
             assert row["id"] == taken["id"] and row["apparent"] >= 8192 and row["unique"] > 0 and not row["in_use"]
             assert cella("exec", parent, "--", "echo", "on").ok().text == "on"  # the source goes on
-            assert cella("restore", "s1", "--name", "copy").ok().text == "copy"
+            restored = cella("restore", "--timings", "s1", "--name", "copy").ok()
+            assert restored.text == "copy"
+            assert {"snapshot", "create", "agent"} <= set(restored.errors.partition("timings (ms):")[2].split()), restored.errors
             assert cella("exec", "copy", "--", "echo", "me").ok().text == "me"
             mine, its = cella.inspect("copy"), cella.inspect(parent)
             assert mine["id"] != its["id"] and mine["slot"] != its["slot"] and mine["address"] != its["address"]
