@@ -3,7 +3,9 @@
 
 /* Files between processes and in memory: mappings, offsets, locks, programs that run, names that are gone. */
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -141,6 +143,29 @@ static void gone(void)
     say_ok("up", chdir(".."));
 }
 
+/* What an epoll takes: files that can wait. The others are ready for poll() all the same. */
+static void waited_for(void)
+{
+    static const char *const names[] = {"f", "/bin/sh", "/", "/dev/null", "/dev/zero", "/dev/full"};
+    struct epoll_event event = {.events = EPOLLIN};
+    int epoll = epoll_create1(0), memory = memfd_create("m", 0);
+    unsigned i;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct pollfd one = {.fd = open(names[i], O_RDONLY), .events = POLLIN | POLLOUT};
+
+        say(names[i], epoll_ctl(epoll, EPOLL_CTL_ADD, one.fd, &event));
+        poll(&one, 1, 0);
+        say_value("ready", one.revents & (POLLIN | POLLOUT));
+        close(one.fd);
+    }
+    say("random", epoll_ctl(epoll, EPOLL_CTL_ADD, open("/dev/random", O_RDONLY), &event));
+    say("memory", epoll_ctl(epoll, EPOLL_CTL_ADD, memory, &event));
+    say("memory away", epoll_ctl(epoll, EPOLL_CTL_DEL, memory, &event));
+    close(memory);
+    close(epoll);
+}
+
 int main(void)
 {
     char place[] = "/tmp/cella-files-XXXXXX";
@@ -151,6 +176,7 @@ int main(void)
     maps();
     between();
     programs();
+    waited_for();
     gone();
     unlink("program");
     return rmdir(place) ? 1 : 0;

@@ -161,7 +161,7 @@ static int64_t device_seek(struct file *file, int64_t offset, int whence)
     return file->position = 0;
 }
 
-static uint32_t device_poll(struct file *file, struct waiter *waiter)
+static uint32_t random_poll(struct file *file, struct waiter *waiter)
 {
     (void)file;
     (void)waiter;
@@ -176,17 +176,12 @@ static int zero_map(struct file *file, struct object **ret_object)
     return 0;
 }
 
-const struct file_ops file_ops_null = {
-    .read = null_read, .write = null_write, .poll = device_poll, .seek = device_seek};
-const struct file_ops file_ops_zero = {.read = zero_read,
-                                       .write = null_write,
-                                       .poll = device_poll,
-                                       .seek = device_seek,
-                                       .map = zero_map};
-const struct file_ops file_ops_full = {
-    .read = zero_read, .write = full_write, .poll = device_poll, .seek = device_seek};
+const struct file_ops file_ops_null = {.read = null_read, .write = null_write, .seek = device_seek};
+const struct file_ops file_ops_zero = {
+    .read = zero_read, .write = null_write, .seek = device_seek, .map = zero_map};
+const struct file_ops file_ops_full = {.read = zero_read, .write = full_write, .seek = device_seek};
 const struct file_ops file_ops_random = {.read = random_read,
                                          .write = random_write,
-                                         .poll = device_poll,
+                                         .poll = random_poll,
                                          .seek = device_seek,
                                          .ioctl = random_ioctl};

@@ -140,14 +140,6 @@ static int64_t regular_write(struct file *file, struct uio *from, int64_t *posit
     return total;
 }
 
-/* Always ready, as Linux says of what cannot wait. */
-static uint32_t regular_poll(struct file *file, struct waiter *waiter)
-{
-    (void)file;
-    (void)waiter;
-    return POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM;
-}
-
 static int64_t regular_seek(struct file *file, int64_t offset, int whence)
 {
     struct object *object = file->inode->object;
@@ -237,10 +229,10 @@ static int64_t regular_fallocate(struct file *file, int mode, uint64_t offset, u
     return result;
 }
 
+/* No poll(): always ready, and nothing that an epoll takes. */
 const struct file_ops file_ops_regular = {
     .read = regular_read,
     .write = regular_write,
-    .poll = regular_poll,
     .seek = regular_seek,
     .map = regular_map,
     .sync = regular_sync,
