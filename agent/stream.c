@@ -12,6 +12,7 @@
  * or empty if somebody else holds them open. Threads: one.
  */
 #include <signal.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
