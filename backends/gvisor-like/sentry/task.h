@@ -112,6 +112,7 @@ void process_put(struct process *process);
 /* Processor time in ns, of all its tasks that were and are; of one. */
 void process_cpu(const struct process *process, uint64_t *ret_user, uint64_t *ret_system);
 void task_cpu(struct task *task, uint64_t *ret_user, uint64_t *ret_system);
+void reaped_cpu(uint64_t *ret_user, uint64_t *ret_system); /* of all processes that are gone */
 
 /* ---- tasks ---- */
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -90,6 +91,23 @@ static void child(const char *name, void (*work)(void), const char *program)
     say_value("times", sum >= used(&own) - 2 * TICK && sum <= used(&own) + 2 * TICK);
     say_value(work == call ? "system" : "user",
               ns(work == call ? own.ru_stime : own.ru_utime) >= 2 * TICK);
+}
+
+/* Who ignores the end of its children is not told what they used. */
+static void ignored(void)
+{
+    struct rusage before, after;
+
+    getrusage(RUSAGE_CHILDREN, &before);
+    signal(SIGCHLD, SIG_IGN);
+    if (fork() == 0) {
+        run();
+        _exit(0);
+    }
+    say("ignored", wait(NULL));
+    signal(SIGCHLD, SIG_DFL);
+    getrusage(RUSAGE_CHILDREN, &after);
+    say_value("told", used(&after) != used(&before));
 }
 
 static long long of_stat(const char *path)
@@ -225,6 +243,7 @@ int main(int argc, char **argv)
         child("program", run, "run");
         child("calls", call, NULL);
     }
+    ignored();
     agree();
     threads();
     pages();

@@ -55,13 +55,14 @@ static void totals(uint64_t *ret_user, uint64_t *ret_system, unsigned *ret_runni
     struct task *t;
     uint64_t user, system;
 
-    *ret_user = *ret_system = *ret_switches = 0;
+    reaped_cpu(ret_user, ret_system);
+    *ret_switches = 0;
     *ret_running = 0;
     TAILQ_FOREACH(p, all_processes, link)
     {
         process_cpu(p, &user, &system);
-        *ret_user += user + p->children_user_ns;
-        *ret_system += system + p->children_system_ns;
+        *ret_user += user;
+        *ret_system += system;
     }
     TAILQ_FOREACH(t, all_tasks, link)
     {

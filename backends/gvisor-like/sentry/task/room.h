@@ -60,6 +60,8 @@ void process_kill(struct process *process,
 void task_finish(void);          /* current has died */
 void mm_left(struct task *task); /* robust list, clear_child_tid, vfork: its mm is about to go */
 void process_reap(struct process *process); /* a zombie goes */
+void process_waited(
+    struct process *process); /* and its parent, which asked, is told what it used */
 void child_changed(struct process *child, int code,
                    int status); /* SIGCHLD and wake for stops and continues */
 

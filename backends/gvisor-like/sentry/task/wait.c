@@ -72,7 +72,7 @@ static bool look(struct process *child, const struct wanted *wanted, struct foun
         else
             fill(child, found, word & 0x80 ? CLD_DUMPED : CLD_KILLED, word & 0x7f, word);
         if (!keep)
-            process_reap(child);
+            process_waited(child);
         return true;
     }
     if (child->state == PROCESS_STOPPED && !child->stop_reported && (wanted->options & WSTOPPED)) {

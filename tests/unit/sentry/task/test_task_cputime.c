@@ -108,6 +108,51 @@ static void a_childs_time_is_counted_once(void **state)
     assert_true(seen[7] + 1 >= seen[1] + seen[4]);
 }
 
+/* Nobody waits for a child whose end is ignored, and so nobody is told what it used; the machine has used it. */
+static void ignores_a_child(struct user_regs_struct *r)
+{
+    switch (r->r15++) {
+    case 0:
+        call(r, SYS_rt_sigaction, SIGCHLD, action(1, 0, 0), 0, 8, 0, 0);
+        return;
+    case 1:
+        kernel_lock();
+        reaped_cpu(&seen[0], &seen[1]);
+        kernel_unlock();
+        call3(r, SYS_fork, 0, 0, 0);
+        return;
+    case 2:
+        if (is_child(r)) {
+            fake_use(current->mm, NS_PER_SECOND);
+            quit(r, 0);
+            return;
+        }
+        call(r, SYS_wait4, (uint64_t)-1, STATUS, 0, 0, 0, 0);
+        return;
+    case 3:
+        seen[2] = r->rax;
+        call3(r, SYS_getrusage, (uint64_t)RUSAGE_CHILDREN, USAGE, 0);
+        return;
+    default:
+        seen[3] = user_at(USAGE);
+        kernel_lock();
+        reaped_cpu(&seen[4], &seen[1]);
+        kernel_unlock();
+        quit(r, 0);
+    }
+}
+
+static void an_ignored_childs_time_is_nobodys(void **state)
+{
+    (void)state;
+    world_count(true);
+    assert_int_equal(world_run(ignores_a_child, NULL), 0);
+    world_count(false);
+    assert_int_equal(seen[2], -ECHILD);
+    assert_int_equal(seen[3], 0);
+    assert_int_equal(seen[4] - seen[0], NS_PER_SECOND);
+}
+
 /* All clocks of one task say the same: it asks each between two looks at the first. */
 static void asks_all(struct user_regs_struct *r)
 {
@@ -257,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_childs_time_is_counted_once),
+        cmocka_unit_test(an_ignored_childs_time_is_nobodys),
         cmocka_unit_test(all_that_tell_it_agree),
         cmocka_unit_test(time_is_the_threads_that_ran),
         cmocka_unit_test(the_most_pages_are_remembered),
