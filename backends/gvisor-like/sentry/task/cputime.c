@@ -73,7 +73,9 @@ static void share(struct task *of, const struct task *stopped)
         all += ran(task, now);
         last = task;
     }
-    used = last ? platform->cpu(mm->host_as) : 0;
+    if (!last)
+        return;
+    used = platform->cpu(mm->host_as);
     if (used <= mm->host_cpu_seen)
         return;
     left = used - mm->host_cpu_seen;
