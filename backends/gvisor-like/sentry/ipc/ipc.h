@@ -45,7 +45,7 @@ int proc_process(const struct file *file, struct process **ret_process);
 /* inode_ops.open of 5:0 /dev/tty, 5:1 /dev/console, 5:2 /dev/ptmx, 136:N /dev/pts/N. Sets kind and data. */
 int tty_open(struct inode *inode, struct file *file);
 int devpts_setup(const char *target); /* fs/setup.c */
-/* A session's leader ends: hangs up its terminal. */
+/* A session's leader ends: its terminal is nobody's. */
 void tty_process_exit(struct process *process);
 /* setsid(): the process has no terminal any more; fork: the child's process->tty. */
 void tty_forget(struct process *process);

@@ -146,10 +146,9 @@ int tty_give_up(struct tty *tty)
     return 0;
 }
 
-void tty_hang_up(struct tty *tty, bool exiting_session)
+void tty_hang_up(struct tty *tty)
 {
     struct process *leader = tty->session ? process_by_pid(tty->session) : NULL;
-    int32_t pgrp = tty->pgrp;
     siginfo_t info;
 
     tty->refs++;
@@ -166,17 +165,22 @@ void tty_hang_up(struct tty *tty, bool exiting_session)
         info.si_signo = SIGCONT;
         signal_process(leader, &info);
     }
-    if (exiting_session && pgrp)
-        send_group(pgrp, SIGHUP);
     waitq_wake(&tty->waitq, READY_IN | READY_OUT | POLLHUP | POLLERR);
     waitq_wake(&tty->master_waitq, READY_IN | POLLHUP);
     tty_put(tty);
 }
 
+/* A pseudo-terminal is not hung up when its session's leader ends: its foreground hears of it, and who has it open goes on. */
 void tty_process_exit(struct process *process)
 {
-    if (process->tty && process->sid == process->pid && process->tty->session == process->sid)
-        tty_hang_up(process->tty, true);
+    struct tty *tty = process->tty;
+    int32_t pgrp = tty ? tty->pgrp : 0;
+
+    if (tty && process->sid == process->pid && tty->session == process->sid) {
+        release_session(tty);
+        if (pgrp)
+            send_group(pgrp, SIGHUP);
+    }
     tty_forget(process);
 }
 

@@ -417,7 +417,7 @@ static void master_release(struct file *file)
 
     tty->master = false;
     pts_remove(tty);
-    tty_hang_up(tty, false);
+    tty_hang_up(tty);
     tty_put(tty);
 }
 

@@ -63,9 +63,8 @@ int tty_check_change(
 int tty_check_read(struct tty *tty); /* 0, -EIO, -ERESTARTSYS (SIGTTIN) */
 void tty_take(struct tty *tty);      /* becomes current's */
 int tty_set_controlling(struct tty *tty, bool force);
-int tty_give_up(struct tty *tty); /* TIOCNOTTY */
-void tty_hang_up(struct tty *tty,
-                 bool exiting_session); /* its files are dead, its session has none */
+int tty_give_up(struct tty *tty);  /* TIOCNOTTY */
+void tty_hang_up(struct tty *tty); /* its files are dead, its session has none */
 int64_t tty_job_ioctl(struct tty *tty, bool master, uint32_t request,
                       uint64_t argument); /* NOT_MINE */
 #define NOT_MINE (-515)
