@@ -336,6 +336,8 @@ int pipe_new(struct file **ret_read, struct file **ret_write, uint32_t flags)
         return r;
     inode = inode_new(INODE_ANON, S_IFIFO | 0600);
     if (inode) {
+        inode->uid = current->cred->fsuid; /* whose it is, may open it again */
+        inode->gid = current->cred->fsgid;
         flags &= O_NONBLOCK | O_DIRECT;
         *ret_read = pipe_end(pipe, inode, O_RDONLY | (flags & O_NONBLOCK));
         *ret_write = *ret_read ? pipe_end(pipe, inode, O_WRONLY | flags) : NULL;

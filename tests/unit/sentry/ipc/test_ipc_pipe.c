@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fakes.h"
+#include "fs.h"
 #include "world.h"
 
 static int fds[2];
@@ -383,15 +385,40 @@ static void test_bounds(void **state)
     ours_alone(bounds, "64 large ones, then -1\nsize 8192\nno more -1\n");
 }
 
+/* Whoever made a pipe may open it again by /proc/self/fd, as shells do for <(...). */
+static void owner(void)
+{
+    struct cred mine = *current->cred;
+    const struct cred *before = current->cred;
+    struct file *file;
+    int ends[2];
+
+    mine.fsuid = 1000;
+    mine.fsgid = 100;
+    current->cred = &mine;
+    note("pipe %ld", (long)call(SYS_pipe2, ends, 0));
+    current->cred = (void *)before;
+    file = fd_get(ends[0]);
+    note("owner %u %u", file->inode->uid, file->inode->gid);
+    file_put(file);
+}
+
+static void test_owner(void **state)
+{
+    (void)state;
+    ours_alone(owner, "pipe 0\nowner 1000 100\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flags_and_ends), cmocka_unit_test(test_how_much_fits),
-        cmocka_unit_test(test_packets),        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_bad_addresses),  cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_poll_waits),     cmocka_unit_test(test_ppoll_times),
-        cmocka_unit_test(test_selects),        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_random_pipes),   cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_owner),         cmocka_unit_test(test_flags_and_ends),
+        cmocka_unit_test(test_how_much_fits), cmocka_unit_test(test_packets),
+        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_bad_addresses),
+        cmocka_unit_test(test_waiting),       cmocka_unit_test(test_poll_waits),
+        cmocka_unit_test(test_ppoll_times),   cmocka_unit_test(test_selects),
+        cmocka_unit_test(test_signals),       cmocka_unit_test(test_random_pipes),
+        cmocka_unit_test(test_bounds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
