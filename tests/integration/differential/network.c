@@ -13,6 +13,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -155,6 +156,41 @@ static void lists(void)
     close(s);
 }
 
+/* What is sent to an end that has closed: the first still goes out. */
+static void after_close(int shut)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(a);
+    int l = socket(AF_INET, SOCK_STREAM, 0), c = socket(AF_INET, SOCK_STREAM, 0), s, i, error = -1;
+    struct pollfd p;
+    char byte;
+
+    say("bind", bind(l, (void *)&a, sizeof(a)));
+    say("listen", listen(l, 5));
+    getsockname(l, (void *)&a, &length);
+    say("connect", connect(c, (void *)&a, sizeof(a)));
+    s = accept(l, NULL, NULL);
+    if (shut)
+        say("shutdown", shutdown(c, SHUT_WR));
+    say("close", close(c));
+    p = (struct pollfd){.fd = s, .events = POLLIN | POLLOUT | POLLRDHUP};
+    poll(&p, 1, 1000);
+    say_value("ready", p.revents);
+    say("send", send(s, "hello", 5, MSG_NOSIGNAL));
+    poll(&p, 1, 1000);
+    say_value("ready", p.revents);
+    for (i = 0; i < 2; i++)
+        say("recv", recv(s, &byte, 1, MSG_DONTWAIT));
+    for (i = 0; i < 2; i++)
+        say("send", send(s, "hello", 5, MSG_NOSIGNAL));
+    length = sizeof(error);
+    getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &length);
+    say_value("error", error);
+    say("recv", recv(s, &byte, 1, MSG_DONTWAIT));
+    close(s);
+    close(l);
+}
+
 static void by_directory(void)
 {
     char path[40];
@@ -187,6 +223,8 @@ int main(void)
     reconnect(AF_INET, 0);
     reconnect(AF_INET, 1);
     lists();
+    after_close(0);
+    after_close(1);
     by_directory();
     return 0;
 }

@@ -62,6 +62,28 @@ static int64_t send_piece(struct socket *s, struct outgoing *out, uint32_t size)
     return n;
 }
 
+/* TCP: the other end has closed, and hears nothing any more. What is sent first still goes out, and the answer to it is a reset. */
+static int64_t send_to_nobody(struct socket *s, struct outgoing *out, int64_t sent)
+{
+    static uint8_t lost[4096];
+    size_t size;
+    int64_t n = 0;
+
+    while (out->uio.left && sent < (int64_t)s->send_size) {
+        size = out->uio.left < sizeof(lost) ? out->uio.left : sizeof(lost);
+        n = uio_from(&out->uio, lost, size);
+        if (n <= 0)
+            break;
+        sent += n;
+    }
+    if (!sent)
+        return n;
+    s->error = EPIPE;
+    s->shut = SHUT_ALL;
+    socket_wake(s, READY_IN | READY_OUT | POLLHUP | POLLRDHUP | POLLERR);
+    return sent;
+}
+
 int64_t stream_send(struct socket *s, struct outgoing *out)
 {
     uint32_t most = s->send_size / 2 - 64, size;
@@ -75,6 +97,8 @@ int64_t stream_send(struct socket *s, struct outgoing *out)
         most = PIECE_MAX;
     do {
         n = wait_to_send(s, out->flags);
+        if (n == 0 && socket_inet(s) && s->peer->dead)
+            return send_to_nobody(s, out, sent);
         if (n == -EPIPE || (n == 0 && peer_gone(s->peer)))
             return broken(out, sent);
         if (n < 0 || !out->uio.left)
@@ -96,7 +120,7 @@ static int wait_for_bytes(struct socket *s, const struct incoming *in, uint64_t 
 
     if (!TAILQ_EMPTY(&s->queue))
         return 1;
-    if (s->error)
+    if (s->error && s->error != EPIPE) /* a reset after the end, which was the last to be read */
         return socket_take_error(s);
     if (s->shut & SHUT_IN)
         return 0;
