@@ -20,7 +20,7 @@ struct kept {
     int level, name, first; /* its value before it is set */
     bool flag;              /* 0 or 1 */
 };
-static const struct kept kept[39];
+static const struct kept kept[41];
 
 /* Does the family know options of this level at all? */
 static bool has_level(const struct socket *s, int level)
@@ -354,7 +354,7 @@ SYSCALL(getsockopt)
     return r;
 }
 
-static const struct kept kept[39] = {
+static const struct kept kept[41] = {
     {SOL_SOCKET, SO_KEEPALIVE, 0, true},
     {SOL_SOCKET, SO_BROADCAST, 0, true},
     {SOL_SOCKET, SO_DONTROUTE, 0, true},
@@ -373,6 +373,8 @@ static const struct kept kept[39] = {
     {IPPROTO_TCP, TCP_USER_TIMEOUT, 0, false},
     {IPPROTO_TCP, TCP_FASTOPEN, 0, false},
     {IPPROTO_TCP, TCP_MAXSEG, 536, false},
+    {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0, false},
+    {IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 0, true},
     {IPPROTO_IP, IP_TOS, 0, false},
     {IPPROTO_IP, IP_TTL, 64, false},
     {IPPROTO_IP, IP_RECVERR, 0, true},
