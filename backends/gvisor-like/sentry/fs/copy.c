@@ -64,35 +64,54 @@ static bool can_send(const struct file *in)
            in->kind == FILE_FULL || in->kind == FILE_RANDOM;
 }
 
-static int judge_send(const struct file *out, const struct file *in, bool offset, uint64_t size)
+static int judge_send(const struct file *out, const struct file *in, const int64_t *offset)
 {
     if (!in || !in->inode || !(in->mode & FMODE_READ))
         return -EBADF;
     if (offset && !(in->mode & FMODE_SEEK))
         return -ESPIPE;
+    if (offset && *offset < 0)
+        return -EINVAL;
     if (!out || !(out->mode & FMODE_WRITE))
         return -EBADF;
     if ((out->flags & O_APPEND && out->kind != FILE_PIPE) ||
         (in->kind == FILE_PIPE && out->kind != FILE_PIPE))
         return -EINVAL;
-    return size && !can_send(in) ? -EINVAL : 0;
+    return 0;
+}
+
+/* A pipe is asked for room before the file is looked at, and gets no more than it has room for: who sends to a pipe that
+   it reads itself relies on it. */
+static int64_t send_bytes(struct file *out, struct file *in, int64_t *offset, uint64_t size)
+{
+    int64_t error = 0;
+
+    if (out->kind == FILE_PIPE)
+        error = pipe_wait_room(out, out->flags & O_NONBLOCK);
+    else
+        inode_accessed(in); /* even when nothing is asked for */
+    if (error || !size)
+        return error;
+    if (!can_send(in))
+        return -EINVAL;
+    return out->kind == FILE_PIPE ? splice_to_pipe(in, offset, out, size, 0)
+                                  : copy_bytes(in, offset, out, NULL, size);
 }
 
 static int64_t send_file(struct file *out, struct file *in, uint64_t guest_offset, uint64_t size)
 {
-    int64_t offset = 0, result = judge_send(out, in, guest_offset, size);
+    int64_t offset = 0, result;
 
-    if (result)
-        return result;
     if (guest_offset && copy_in(current->mm, &offset, guest_offset, sizeof(offset)))
         return -EFAULT;
-    if (offset < 0)
-        return -EINVAL;
+    result = judge_send(out, in, guest_offset ? &offset : NULL);
+    if (result)
+        return result;
     if (size > COPY_MAX)
         size = COPY_MAX;
     if (!guest_offset)
         offset = in->position;
-    result = copy_bytes(in, &offset, out, NULL, size);
+    result = send_bytes(out, in, &offset, size);
     if (!guest_offset && result > 0)
         in->position = offset; /* at the end: `out` may be the same open file */
     if (guest_offset && result >= 0 && copy_out(current->mm, guest_offset, &offset, sizeof(offset)))

@@ -61,14 +61,12 @@ static int64_t regular_read(struct file *file, struct uio *to, int64_t *position
         got = object_read(file->inode->object, (uint64_t)*position, bounce,
                           to->left < sizeof(bounce) ? to->left : sizeof(bounce));
         if (got <= 0) {
-            if (got < 0 && !total)
-                return got;
+            total = total ? total : got;
             break;
         }
         put = uio_to(to, bounce, (size_t)got);
         if (put < 0) {
-            if (!total)
-                return put;
+            total = total ? total : put;
             break;
         }
         *position += put;
@@ -76,7 +74,7 @@ static int64_t regular_read(struct file *file, struct uio *to, int64_t *position
         if (put < got)
             break;
     }
-    inode_accessed(file);
+    inode_accessed(file); /* also when nothing could be given */
     return total;
 }
 
@@ -133,10 +131,9 @@ static int64_t regular_write(struct file *file, struct uio *from, int64_t *posit
         if (put < got)
             break;
     }
-    if (total > 0) {
-        *position = at; /* where nothing was written, O_APPEND moves nothing */
-        inode_modified(inode);
-    }
+    if (total > 0)
+        *position = at;    /* where nothing was written, O_APPEND moves nothing */
+    inode_modified(inode); /* Linux changes the times first, then finds that it cannot */
     return total;
 }
 

@@ -180,6 +180,15 @@ static int open_at(const struct path *path, uint32_t flags, bool created, struct
 
 /* ---- the walk to it ---- */
 
+/* With O_CREAT, in a sticky directory where all may write: what is there and is another's is not opened. Of regular files
+   and FIFOs that depends on fs.protected_regular and fs.protected_fifos, which are 0 in a cell. */
+static bool sticky_forbids(const struct inode *directory, const struct inode *inode)
+{
+    return directory->mode & S_ISVTX && directory->mode & 0002 && !S_ISREG(inode->mode) &&
+           !S_ISFIFO(inode->mode) && inode->uid != directory->uid &&
+           inode->uid != current->cred->fsuid;
+}
+
 static int create(struct walk *walk, struct dentry *child, uint32_t mode)
 {
     int error = vfs_create(&walk->at, child, S_IFREG | (mode & 07777 & ~current->fs->umask), 0);
@@ -232,6 +241,14 @@ static int open_child(struct walk *walk, uint32_t flags, uint32_t mode, struct p
     return 0;
 }
 
+/* O_CREAT of what is there already. */
+static int judge_there(const struct walk *walk, const struct inode *inode)
+{
+    if (S_ISDIR(inode->mode))
+        return -EISDIR;
+    return sticky_forbids(walk->at.dentry->inode, inode) ? -EACCES : 0;
+}
+
 static int open_last(struct walk *walk, uint32_t flags, uint32_t mode, struct path *ret_path,
                      bool *ret_created)
 {
@@ -256,9 +273,8 @@ static int open_last(struct walk *walk, uint32_t flags, uint32_t mode, struct pa
             return -EISDIR;
         error = open_child(walk, flags, mode, ret_path, ret_created);
     } while (error == 1);
-    if (!error && ret_path->dentry->inode && flags & O_CREAT &&
-        S_ISDIR(ret_path->dentry->inode->mode) && !*ret_created)
-        error = -EISDIR;
+    if (!error && flags & O_CREAT && !*ret_created)
+        error = judge_there(walk, ret_path->dentry->inode);
     if (!error && (walk->slash || flags & O_DIRECTORY) && !S_ISDIR(ret_path->dentry->inode->mode))
         error = -ENOTDIR;
     if (error && ret_path->dentry)

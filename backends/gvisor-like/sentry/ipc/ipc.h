@@ -22,6 +22,11 @@ int fifo_open(struct inode *inode, struct file *file);
 void fifo_release(struct inode *inode); /* it dies */
 int64_t pipe_fcntl(struct file *file, int command,
                    uint64_t argument); /* F_GETPIPE_SZ, F_SETPIPE_SZ */
+/* 0, -EPIPE (SIGPIPE is sent), -EAGAIN, -ERESTARTSYS */
+int pipe_wait_room(struct file *file, bool nonblock);
+/* As many bytes of the file as there is room for in the pipe, once there is some. position: NULL the file's own. */
+int64_t splice_to_pipe(struct file *in, int64_t *position, struct file *out, uint64_t length,
+                       uint32_t flags);
 
 /* ---- waiting ---- */
 

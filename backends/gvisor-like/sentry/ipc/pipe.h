@@ -37,6 +37,5 @@ void pipe_undo_add(struct pipe *pipe);              /* takes it away again */
 void pipe_wake(struct pipe *pipe, uint32_t events); /* readers POLLIN, writers POLLOUT */
 int pipe_wait_data(struct file *file,
                    bool nonblock); /* 1 data, 0 no writers, -EAGAIN, -ERESTARTSYS */
-int pipe_wait_room(struct file *file, bool nonblock); /* 0, -EPIPE (SIGPIPE is sent), ... */
 
 #endif

@@ -69,7 +69,15 @@ static int64_t from_pipe(struct file *in, struct file *out, int64_t *position, u
     return done ? done : n;
 }
 
-static int64_t to_pipe(struct file *in, int64_t *position, struct file *out, uint64_t length,
+/* What one slot takes: of a file a page of its own, for that is what Linux puts there. */
+static uint64_t slot_room(const struct file *in, const int64_t *position)
+{
+    int64_t at = position ? *position : in->position;
+
+    return in->kind == FILE_REGULAR ? PAGE_SIZE - (uint64_t)at % PAGE_SIZE : PAGE_SIZE;
+}
+
+int64_t splice_to_pipe(struct file *in, int64_t *position, struct file *out, uint64_t length,
                        uint32_t flags)
 {
     struct pipe *pipe = out->data;
@@ -78,12 +86,14 @@ static int64_t to_pipe(struct file *in, int64_t *position, struct file *out, uin
     struct uio uio;
     int64_t done = 0, n = pipe_wait_room(out, nonblock(out, flags));
     uint8_t bytes[PAGE_SIZE];
+    uint64_t room;
 
     if (n == 0 && (flags & SPLICE_F_NONBLOCK) && !(file_poll(in, NULL) & (POLLIN | POLLHUP)))
         n = -EAGAIN;
     while (n >= 0 && length && !pipe_full(pipe)) {
-        uio_one(&uio, &part, NULL, (uint64_t)(uintptr_t)bytes,
-                length < PAGE_SIZE ? length : PAGE_SIZE);
+        room = slot_room(in, position);
+        room = length < room ? length : room;
+        uio_one(&uio, &part, NULL, (uint64_t)(uintptr_t)bytes, room);
         n = file_read(in, &uio, position);
         if (n <= 0)
             break;
@@ -96,7 +106,7 @@ static int64_t to_pipe(struct file *in, int64_t *position, struct file *out, uin
         slot->alone = true;
         done += n;
         length -= (uint64_t)n;
-        if (n < (int64_t)PAGE_SIZE || in->mode & FMODE_STREAM)
+        if (n < (int64_t)room || in->mode & FMODE_STREAM)
             break; /* one more read of it might wait */
     }
     if (done)
@@ -194,7 +204,7 @@ static int64_t splice_files(struct file *in, uint64_t in_at, struct file *out, u
     if (in_pipe && (out->flags & O_APPEND))
         return -EINVAL;
     n = in_pipe ? from_pipe(in, out, guest ? &position : NULL, length, flags)
-                : to_pipe(in, guest ? &position : NULL, out, length, flags);
+                : splice_to_pipe(in, guest ? &position : NULL, out, length, flags);
     if (n > 0 && guest && copy_out(current->mm, guest, &position, sizeof(position)) < 0)
         return -EFAULT;
     return n;

@@ -416,7 +416,7 @@ static void pidfds(void)
 static void random_epoll(void)
 {
     int pipes[5][2], i, k, ops[3] = {EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
-    uint32_t seed = 3, flags[4] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
+    uint32_t seed = seed_or(3), flags[4] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
 
     begin_epoll();
     for (i = 0; i < 5; i++)

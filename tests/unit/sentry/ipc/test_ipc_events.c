@@ -75,7 +75,7 @@ static void options(void)
 static void random_sockets(void)
 {
     static const int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
-    uint32_t seed = 11, i, n;
+    uint32_t seed = seed_or(11), i, n;
     int open[2] = {0, 0};
 
     for (i = 0; i < 3000; i++) {

@@ -322,7 +322,7 @@ static void signals_end_waits(void)
 
 static void random_pipes(void)
 {
-    uint32_t seed = 7, i, n;
+    uint32_t seed = seed_or(7), i, n;
 
     open_pipe(O_NONBLOCK);
     for (i = 0; i < 4000; i++) {

@@ -391,7 +391,7 @@ static void waiting(void)
 static void random_typing(void)
 {
     static const char keys[] = "ab c\t\n\r\x7f\x15\x17\x16\x04\x12\x01z9_";
-    uint32_t seed = 5, i, n;
+    uint32_t seed = seed_or(5), i, n;
     struct termios t;
 
     open_both(O_NOCTTY);

@@ -130,6 +130,20 @@ void pause_ms(unsigned ms)
     usleep(ms * 1000);
 }
 
+/* A seed is given to look for one that differs: the scenarios without chance are no part of that. */
+__attribute__((constructor)) static void choose(void)
+{
+    if (getenv("IPC_TEST_SEED"))
+        cmocka_set_test_filter("test_random*");
+}
+
+uint32_t seed_or(uint32_t usual)
+{
+    const char *given = getenv("IPC_TEST_SEED");
+
+    return given ? (uint32_t)strtoul(given, NULL, 10) : usual;
+}
+
 static bool done(struct other *o)
 {
     return __atomic_load_n(&o->done, __ATOMIC_ACQUIRE);

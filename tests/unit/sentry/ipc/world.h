@@ -49,6 +49,8 @@ struct other *begin_(long number, uint64_t a, uint64_t b, uint64_t c, uint64_t d
 bool waits(struct other *other);  /* still in its call, 20 ms later */
 int64_t end(struct other *other); /* its result; within 5 s */
 void pause_ms(unsigned ms);
+/* Where a scenario by chance begins: IPC_TEST_SEED, without it `usual`. */
+uint32_t seed_or(uint32_t usual);
 
 /* Signals of the calling task, ours: pending in its process. On the host: kill(getpid()). */
 void raise_signal(int signo);
