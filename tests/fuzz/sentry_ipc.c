@@ -119,6 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!begun)
         fake_begin();
     begun = true;
+    fake_guest(memory, sizeof(memory)); /* what is behind it is the kernel's */
     if (size)
         for (n = 0; n + size <= MEMORY; n += (unsigned)size)
             memcpy(memory + n, data, size);

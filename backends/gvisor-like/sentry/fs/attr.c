@@ -257,14 +257,16 @@ int64_t limit_write(uint64_t position, uint64_t size)
     return (int64_t)(size > limit - position ? limit - position : size);
 }
 
-static int64_t truncate_target(struct target *target, int64_t size)
+/* by_name: to the size that it has changes no time, as Linux does with truncate() and not with ftruncate(). */
+static int64_t truncate_target(struct target *target, int64_t size, bool by_name)
 {
     struct setattr change = {.valid = SETATTR_SIZE, .size = (uint64_t)size};
     struct inode *inode = target->inode;
+    uint64_t was = inode->object ? inode->object->size : inode->size;
+    struct timespec modified = inode->modified, changed = inode->changed;
     int error;
 
-    if ((uint64_t)size > limit_file_size() &&
-        (uint64_t)size > (inode->object ? inode->object->size : inode->size)) {
+    if ((uint64_t)size > limit_file_size() && (uint64_t)size > was) {
         task_kill_with(SIGXFSZ);
         return -EFBIG;
     }
@@ -272,6 +274,10 @@ static int64_t truncate_target(struct target *target, int64_t size)
     if (!error)
         error = inode_ops[inode->kind]->setattr ? inode_ops[inode->kind]->setattr(inode, &change)
                                                 : -EINVAL;
+    if (!error && by_name && was == (uint64_t)size) {
+        inode->modified = modified;
+        inode->changed = changed;
+    }
     if (!error && (target->path.dentry || (target->file && target->file->dentry)))
         fs_notify(target->path.dentry ? target->path.dentry : target->file->dentry, IN_MODIFY);
     return error;
@@ -298,7 +304,7 @@ SYSCALL(truncate)
     if (!error && target.inode->n_exec)
         error = -ETXTBSY;
     if (!error)
-        error = truncate_target(&target, (int64_t)a[1]);
+        error = truncate_target(&target, (int64_t)a[1], true);
     target_put(&target);
     return error;
 }
@@ -316,7 +322,7 @@ SYSCALL(ftruncate)
     if (!S_ISREG(target.inode->mode) || !(target.file->mode & FMODE_WRITE))
         error = -EINVAL;
     if (!error)
-        error = truncate_target(&target, (int64_t)a[1]);
+        error = truncate_target(&target, (int64_t)a[1], false);
     target_put(&target);
     return error;
 }

@@ -95,6 +95,8 @@ int64_t file_read(struct file *file, struct uio *to, int64_t *position)
     else if (!position)
         position = &file->position;
     result = ops->read(file, to, position);
+    if (result > 0 && file->kind == FILE_PIPE && file->dentry)
+        inode_accessed(file); /* a FIFO has times as a file has */
     if (result > 0)
         fs_notify_file(file, IN_ACCESS);
     return result;
@@ -116,6 +118,8 @@ int64_t file_write(struct file *file, struct uio *from, int64_t *position)
     else if (!position)
         position = &file->position;
     result = ops->write(file, from, position);
+    if (result > 0 && file->kind == FILE_PIPE && file->dentry)
+        inode_modified(file->inode);
     if (result > 0)
         fs_notify_file(file, IN_MODIFY);
     return result;

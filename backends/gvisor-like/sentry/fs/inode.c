@@ -161,6 +161,15 @@ void inode_accessed(struct file *file)
     inode->accessed = now;
 }
 
+/* The mode of what is made in a directory. Whether it may run as the directory's group is judged before the umask. */
+uint32_t inode_new_mode(const struct inode *directory, uint32_t mode)
+{
+    if (directory->mode & S_ISGID && (mode & (S_ISGID | 010)) == (S_ISGID | 010) &&
+        !cred_in_group(current->cred, directory->gid) && !capable(CAP_FSETID))
+        mode &= ~(uint32_t)S_ISGID;
+    return mode & ~current->fs->umask;
+}
+
 void inode_init_owner(struct inode *inode, const struct inode *directory)
 {
     inode->uid = current->cred->fsuid;
@@ -170,9 +179,6 @@ void inode_init_owner(struct inode *inode, const struct inode *directory)
     inode->gid = directory->gid;
     if (S_ISDIR(inode->mode))
         inode->mode |= S_ISGID;
-    else if ((inode->mode & (S_ISGID | 010)) == (S_ISGID | 010) &&
-             !cred_in_group(current->cred, inode->gid) && !capable(CAP_FSETID))
-        inode->mode &= ~(uint32_t)S_ISGID;
 }
 
 /* ---- changes by system calls ---- */

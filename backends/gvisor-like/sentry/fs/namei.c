@@ -150,7 +150,7 @@ int vfs_mknod(int dirfd, const char *name, uint32_t mode, uint64_t rdev, struct 
     if (!error) {
         error = may_make_device(mode, rdev);
         if (!error)
-            error = vfs_create(&walk.at, child, mode & ~current->fs->umask, rdev);
+            error = vfs_create(&walk.at, child, inode_new_mode(walk.at.dentry->inode, mode), rdev);
         if (!error)
             fs_notify(child, IN_CREATE);
         if (!error && ret_path) {

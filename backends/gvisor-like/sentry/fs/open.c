@@ -191,7 +191,8 @@ static bool sticky_forbids(const struct inode *directory, const struct inode *in
 
 static int create(struct walk *walk, struct dentry *child, uint32_t mode)
 {
-    int error = vfs_create(&walk->at, child, S_IFREG | (mode & 07777 & ~current->fs->umask), 0);
+    uint32_t made = inode_new_mode(walk->at.dentry->inode, S_IFREG | (mode & 07777));
+    int error = vfs_create(&walk->at, child, made, 0);
 
     if (!error)
         fs_notify(child, IN_CREATE);
@@ -302,7 +303,7 @@ static int open_unnamed(struct walk *walk, uint32_t flags, uint32_t mode, struct
         error = -EOPNOTSUPP;
     if (error)
         return error;
-    inode = memfs_inode(directory->super, S_IFREG | (mode & 07777 & ~current->fs->umask));
+    inode = memfs_inode(directory->super, inode_new_mode(directory, S_IFREG | (mode & 07777)));
     if (!inode)
         return -ENOSPC;
     inode_init_owner(inode, directory);

@@ -56,6 +56,8 @@ int inode_may_delete(const struct inode *directory, const struct inode *victim);
 int inode_getattr(struct inode *inode, struct stat *ret);
 void inode_free_xattrs(struct inode *inode);
 /* A new one's owner and mode in a directory: set-gid directories. */
+uint32_t inode_new_mode(const struct inode *directory,
+                        uint32_t mode); /* of a file that is made there */
 void inode_init_owner(struct inode *inode, const struct inode *directory);
 
 /* ---- dentries (dentry.c) ---- */

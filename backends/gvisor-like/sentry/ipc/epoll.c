@@ -107,6 +107,16 @@ bool epoll_ready(void *queued)
     return waitq_wake_some(&item->epoll->waitq, READY_IN, 1);
 }
 
+/* What wakes it: readers and writers of a pipe sleep in one queue, but an end that cannot be read is not told of bytes. */
+static uint32_t wakes(const struct file *file, uint32_t events)
+{
+    if (file->kind == FILE_PIPE && !(file->mode & FMODE_READ))
+        events &= ~(uint32_t)READY_IN;
+    if (file->kind == FILE_PIPE && !(file->mode & FMODE_WRITE))
+        events &= ~(uint32_t)READY_OUT;
+    return events & ~(uint32_t)PRIVATE;
+}
+
 static uint32_t item_poll(struct epoll_item *item, struct waiter *waiter)
 {
     return file_poll(item->file, waiter) & item->event.events;
@@ -187,7 +197,7 @@ static int item_add(struct epoll *epoll, struct file *file, int fd, const struct
     item->waiter.kind = WAITER_EPOLL;
     item->waiter.item = item;
     item->waiter.exclusive = !!(event->events & EPOLLEXCLUSIVE);
-    item->waiter.events = event->events & ~(uint32_t)PRIVATE;
+    item->waiter.events = wakes(file, event->events);
     bucket = bucket_of(epoll, file, fd);
     item->next = epoll->buckets[bucket];
     epoll->buckets[bucket] = item;
@@ -204,7 +214,7 @@ static int item_change(struct epoll_item *item, const struct epoll_event *event)
     if (item->event.events & EPOLLEXCLUSIVE)
         return -EINVAL;
     item->event = *event;
-    item->waiter.events = event->events & ~(uint32_t)PRIVATE;
+    item->waiter.events = wakes(item->file, event->events);
     if (item_poll(item, NULL))
         epoll_ready(item);
     return 0;

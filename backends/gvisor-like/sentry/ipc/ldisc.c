@@ -92,6 +92,7 @@ static bool out_newline(struct tty *tty)
         tty->column = 0;
         out(tty, '\r');
     }
+    tty->canon_column = tty->column;
     out(tty, '\n');
     return true;
 }
@@ -109,8 +110,8 @@ bool ldisc_output(struct tty *tty, uint8_t byte)
             return true;
         if (byte == '\r' && O(OCRNL))
             byte = '\n';
-        if (byte == '\r')
-            tty->column = 0;
+        if (byte == '\r' || (byte == '\n' && O(ONLRET)))
+            tty->canon_column = tty->column = 0; /* a tab that is erased is measured from here */
         else if (byte == '\b')
             tty->column -= tty->column > 0;
         else if (!iscntrl(byte) && (!I(IUTF8) || (byte & 0xc0) != 0x80))
@@ -257,7 +258,7 @@ static void put(struct tty *tty, uint8_t byte, bool end)
 void ldisc_flush_input(struct tty *tty)
 {
     tty->tail = tty->canon = tty->head;
-    tty->next_literal = tty->erasing = false;
+    tty->erasing = false; /* but what comes after a VLNEXT is literal still */
     memset(tty->ends, 0, sizeof(tty->ends));
     if (tty->packet)
         tty->status |= TIOCPKT_FLUSHREAD;
@@ -455,6 +456,7 @@ void ldisc_set(struct tty *tty, const struct termios *termios)
 
     tty->termios = *termios;
     if (was != !!L(ICANON)) {
+        tty->next_literal = tty->erasing = false;
         memset(tty->ends, 0, sizeof(tty->ends));
         if (!L(ICANON) || tty->head == tty->tail) {
             tty->canon = tty->tail;

@@ -483,13 +483,19 @@ static void op_lock(void)
                          .l_len = (int)pick(12) - 2};
     int command = (int)ONE_OF(F_SETLK, F_SETLK, F_GETLK, F_OFD_SETLK, F_OFD_SETLK, F_OFD_GETLK);
     int64_t r;
+    int f;
 
     if (!pick(4)) {
         note("flock = %lld",
              (long long)call(SYS_flock, fd(), ONE_OF(LOCK_SH, LOCK_EX, LOCK_UN, 3) | LOCK_NB));
         return;
     }
-    r = call(SYS_fcntl, fd(), command, &lock);
+    f = fd();
+    memset(&seen, 0, sizeof(seen));
+    call(SYS_fstat, f, &seen);
+    if (S_ISDIR(seen.st_mode) && lock.l_whence == SEEK_CUR)
+        return; /* see op_seek */
+    r = call(SYS_fcntl, f, command, &lock);
     note("lock %d = %lld %d %d %lld %lld %d", command, (long long)r, lock.l_type, lock.l_whence,
          (long long)lock.l_start, (long long)lock.l_len, lock.l_pid > 0);
 }

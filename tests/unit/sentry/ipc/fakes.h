@@ -7,7 +7,8 @@
 
 #include "fs.h"
 
-void fake_begin(void);         /* arena, the first task */
+void fake_guest(const void *at, size_t size); /* the guest has no memory but this */
+void fake_begin(void);                        /* arena, the first task */
 void fake_end(void);           /* closes all; says on stderr what is left, and exits with 5 then */
 unsigned fake_close_all(void); /* with the lock: how much is left */
 void fake_forget_names(void);

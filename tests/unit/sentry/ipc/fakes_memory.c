@@ -8,6 +8,14 @@
 
 #include "fakes.h"
 
+static uint64_t guest_at, guest_size; /* size 0: all there is */
+
+void fake_guest(const void *at, size_t size)
+{
+    guest_at = (uintptr_t)at;
+    guest_size = size;
+}
+
 static int64_t move(void *own, uint64_t guest, size_t size, bool out)
 {
     struct iovec here = {own, size}, there = {(void *)guest, size};
@@ -15,6 +23,10 @@ static int64_t move(void *own, uint64_t guest, size_t size, bool out)
 
     if (!size)
         return 0;
+    if (guest_size && guest - guest_at >= guest_size)
+        return -EFAULT;
+    if (guest_size && size > guest_size - (guest - guest_at))
+        here.iov_len = there.iov_len = guest_size - (guest - guest_at);
     n = out ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
             : process_vm_readv(getpid(), &here, 1, &there, 1, 0);
     return n <= 0 ? -EFAULT : n;
