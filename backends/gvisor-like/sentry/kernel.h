@@ -85,6 +85,7 @@ void arena_free(void *object);
 char *arena_strdup(const char *text, size_t length); /* with a NUL after it */
 uint64_t arena_count(enum arena_kind kind);          /* objects alive: tests look for leaks */
 uint64_t arena_used(void);                           /* bytes */
+uint64_t arena_size(void);                           /* the most it may hold */
 
 /* ---- sleeping (base/wait.c) ---- */
 

@@ -103,6 +103,26 @@ static void the_arena_ends(void **state)
     kernel_unlock();
 }
 
+/* Who used up all in objects of one size, and gave them back, leaves room for all other sizes. */
+static void no_size_keeps_the_arena(void **state)
+{
+    static const size_t sizes[] = {1, 4096, 20000, 300000, 4096, 1};
+    static void *object[2000000];
+    unsigned n, i, left = 0;
+
+    (void)state;
+    kernel_lock();
+    for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (n = 0; n < 2000000 && (object[n] = arena_alloc(ARENA_BYTES, sizes[i])); n++)
+            memset(object[n], 0xff, sizes[i]);
+        assert_in_range(n * (sizes[i] + 32), 60 << 20, 256 << 20);
+        while (n > left) /* from both ends: lists and runs are joined again whatever the order */
+            arena_free((n + left) % 3 ? object[left++] : object[--n]);
+        left = 0;
+    }
+    kernel_unlock();
+}
+
 /* How a child ends that does this. */
 static int ends(void (*what)(void))
 {
@@ -338,6 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(objects_of_all_sizes),
         cmocka_unit_test(the_arena_ends),
+        cmocka_unit_test(no_size_keeps_the_arena),
         cmocka_unit_test(misuse_ends_the_sentry),
         cmocka_unit_test(exclusive_waiters_wake_one_by_one),
         cmocka_unit_test(exclusive_epolls_hear_until_one_wakes),

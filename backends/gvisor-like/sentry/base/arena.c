@@ -4,8 +4,12 @@
 /*
  * arena - where every object of the kernel lives: one mapping at a fixed address.
  * Why: a copy of its bytes at the same address is a copy of the kernel (kernel.h has the rules).
+ * The arena is chunks of 64 KiB. One holds small objects of one class, or is part of a run that is one large object. A chunk
+ * whose last object is gone belongs to nobody again and its pages go back to the host, so that a guest that made many objects
+ * of one size, and ended, has not taken the memory from all other sizes for ever.
  * Invariants: an object has a header that names its kind and class, judged when it is freed; a freed object is on the list
- * of its class; all that is needed to go on stands in the arena itself, in struct head.
+ * of its chunk, and the chunk on that of its class as long as it has one; all that is needed to go on stands in the arena
+ * itself, in struct head and the table of chunks behind it.
  * Threads: the kernel lock.
  */
 #include <string.h>
@@ -30,9 +34,8 @@
 #endif
 
 #define ARENA_BASE 0x200000000000ul
-#define CHUNK (64ul << 10)   /* what small classes take at a time */
-#define BIG_MIN (8ul << 10)  /* above it: powers of two */
-#define BIG_MAX (32ul << 20) /* 16 MiB and a header */
+#define CHUNK (64ul << 10)
+#define OBJECT_MAX (16ul << 20)
 #define ALIVE 0xce11a11e
 #define FREED 0xdeadce11
 
@@ -45,23 +48,45 @@ struct cell { /* in front of each object */
     };
 };
 
-static const uint32_t small[] = {32,  48,   64,   96,   128,  192,  256,  384, 512,
-                                 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192};
-#define N_SMALL (sizeof(small) / sizeof(small[0]))
-#define N_BIG 13 /* 8 KiB … 32 MiB */
+/* 4112: a page of a pipe and its header. */
+static const uint32_t sizes[] = {32,   48,   64,   96,   128,  192,  256,  384,  512,   768,
+                                 1024, 1536, 2048, 3072, 4096, 4112, 6144, 8192, 16384, 32768};
+#define CLASSES (sizeof(sizes) / sizeof(sizes[0]))
+#define LARGE CLASSES /* the class of what takes chunks of its own */
+
+struct chunk {
+    struct cell *free;       /* its objects that are free */
+    uint32_t previous, next; /* in the list of its class; 0 none: the first chunk is in no list */
+    uint32_t n;              /* objects alive; of the first chunk of a run: how many chunks */
+    uint8_t class;
+    bool taken;
+};
 
 struct head { /* at ARENA_BASE */
-    uint64_t size, taken, used;
+    uint64_t used;
     uint64_t counts[ARENA_KINDS];
-    struct cell *free[N_SMALL + N_BIG];
+    uint32_t n_chunks, low;  /* no chunk below `low` is free */
+    uint32_t roomy[CLASSES]; /* the first chunk with a free object */
+    struct chunk chunks[];
 };
 
 static struct head *const head = (struct head *)ARENA_BASE;
+
+static void *chunk_at(uint32_t index)
+{
+    return (char *)head + index * CHUNK;
+}
+
+static uint32_t chunk_of(const void *object)
+{
+    return (uint32_t)(((uintptr_t)object - ARENA_BASE) / CHUNK);
+}
 
 int arena_init(size_t bytes)
 {
     void *at = mmap((void *)ARENA_BASE, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    size_t own;
 
     if (at == MAP_FAILED)
         return -errno;
@@ -70,111 +95,205 @@ int arena_init(size_t bytes)
         return -EADDRINUSE;
     }
     madvise(at, bytes, MADV_DONTDUMP);
-    head->size = bytes;
-    head->taken = (sizeof(*head) + CHUNK - 1) & ~(CHUNK - 1);
-    ASAN_POISON_MEMORY_REGION((char *)at + head->taken, bytes - head->taken);
+    head->n_chunks = (uint32_t)(bytes / CHUNK);
+    own = sizeof(*head) + head->n_chunks * sizeof(struct chunk);
+    head->low = (uint32_t)((own + CHUNK - 1) / CHUNK);
+    ASAN_POISON_MEMORY_REGION(chunk_at(head->low), bytes - head->low * CHUNK);
     LEAK_ROOT(at, bytes);
     return 0;
 }
 
-static void *take(size_t bytes)
-{
-    void *at = (char *)head + head->taken;
+/* ---- chunks ---- */
 
-    if (bytes > head->size - head->taken)
-        return NULL;
-    head->taken += bytes;
-    ASAN_UNPOISON_MEMORY_REGION(at, bytes);
+/* The first of n free chunks in a row, which are taken; 0: there are none. */
+static uint32_t take_run(uint32_t n)
+{
+    uint32_t at, found = 0;
+
+    for (at = head->low; at < head->n_chunks && found < n; at++)
+        found = head->chunks[at].taken ? 0 : found + 1;
+    if (found < n)
+        return 0;
+    at -= n;
+    for (found = 0; found < n; found++)
+        head->chunks[at + found] = (struct chunk){.taken = true, .class = LARGE};
+    if (n == 1 || at == head->low)
+        head->low = at + n;
+    ASAN_UNPOISON_MEMORY_REGION(chunk_at(at), n * CHUNK);
     return at;
 }
 
-static size_t class_size(unsigned class)
+static void give_run(uint32_t at, uint32_t n)
 {
-    return class < N_SMALL ? small[class] : BIG_MIN << (class - N_SMALL);
+    madvise(chunk_at(at), n * CHUNK, MADV_DONTNEED);
+    memset(&head->chunks[at], 0, n * sizeof(struct chunk));
+    if (at < head->low)
+        head->low = at;
+    ASAN_POISON_MEMORY_REGION(chunk_at(at), n * CHUNK);
 }
 
-static unsigned class_of(size_t bytes)
+static void list_add(uint32_t at)
 {
-    unsigned class = 0;
+    struct chunk *chunk = &head->chunks[at];
 
-    while (class_size(class) < bytes ||
-           (class >= N_SMALL && class_size(class) <= small[N_SMALL - 1]))
+    chunk->previous = 0;
+    chunk->next = head->roomy[chunk->class];
+    if (chunk->next)
+        head->chunks[chunk->next].previous = at;
+    head->roomy[chunk->class] = at;
+}
+
+static void list_remove(uint32_t at)
+{
+    struct chunk *chunk = &head->chunks[at];
+
+    if (chunk->next)
+        head->chunks[chunk->next].previous = chunk->previous;
+    if (chunk->previous)
+        head->chunks[chunk->previous].next = chunk->next;
+    else
+        head->roomy[chunk->class] = chunk->next;
+}
+
+/* ---- objects in them ---- */
+
+static uint8_t class_of(size_t bytes)
+{
+    uint8_t class = 0;
+
+    while (class < LARGE && sizes[class] < bytes)
         class ++;
     return class;
 }
 
-static void put_free(struct cell *cell, unsigned class)
+/* What an object takes. */
+static size_t room_of(const struct cell *cell)
 {
-    cell->magic = FREED;
-    cell->class = (uint16_t) class;
-    cell->next = head->free[class];
-    head->free[class] = cell;
-    ASAN_POISON_MEMORY_REGION(cell + 1, class_size(class) - sizeof(*cell));
+    return cell->class < LARGE ? sizes[cell->class] : head->chunks[chunk_of(cell)].n * CHUNK;
 }
 
-static bool refill(unsigned class)
+static void put_free(struct chunk *chunk, struct cell *cell)
 {
-    size_t size = class_size(class), bytes = class < N_SMALL ? CHUNK : size, at;
-    char *chunk = take(bytes);
+    cell->magic = FREED;
+    cell->class = chunk->class;
+    cell->next = chunk->free;
+    chunk->free = cell;
+    ASAN_POISON_MEMORY_REGION(cell + 1, sizes[chunk->class] - sizeof(*cell));
+}
 
-    if (!chunk)
+static bool refill(uint8_t class)
+{
+    uint32_t at = take_run(1), size = sizes[class], i;
+
+    if (!at)
         return false;
-    for (at = 0; at + size <= bytes; at += size)
-        put_free((struct cell *)(chunk + at), class);
+    head->chunks[at].class = class;
+    for (i = CHUNK / size; i-- > 0;) /* the first one is given first */
+        put_free(&head->chunks[at], (struct cell *)((char *)chunk_at(at) + i * size));
+    list_add(at);
     return true;
+}
+
+static struct cell *take_small(uint8_t class)
+{
+    struct chunk *chunk;
+    struct cell *cell;
+    uint32_t at;
+
+    if (!head->roomy[class] && !refill(class))
+        return NULL;
+    at = head->roomy[class];
+    chunk = &head->chunks[at];
+    cell = chunk->free;
+    if (chunk_of(cell) != at || cell->magic != FREED || cell->class != class)
+        kpanic("arena: the list of free objects of %u bytes is broken", sizes[class]);
+    chunk->free = cell->next;
+    chunk->n++;
+    if (!chunk->free)
+        list_remove(at);
+    return cell;
+}
+
+static struct cell *take_large(size_t bytes)
+{
+    uint32_t n = (uint32_t)((bytes + CHUNK - 1) / CHUNK), at = take_run(n);
+
+    if (!at)
+        return NULL;
+    head->chunks[at].n = n;
+    return chunk_at(at);
 }
 
 void *arena_alloc(enum arena_kind kind, size_t size)
 {
+    uint8_t class = class_of(size + sizeof(struct cell));
     struct cell *cell;
-    unsigned class;
 
     kernel_assert_locked();
-    if (size > (16ul << 20))
+    if (size > OBJECT_MAX)
         return NULL;
-    class = class_of(size + sizeof(*cell));
-    if (!head->free[class] && !refill(class))
+    cell = class < LARGE ? take_small(class) : take_large(size + sizeof(*cell));
+    if (!cell)
         return NULL;
-    cell = head->free[class];
-    if (cell->magic != FREED || cell->class != class)
-        kpanic("arena: the list of free objects of %zu bytes is broken", class_size(class));
-    head->free[class] = cell->next;
-    *cell = (struct cell){
-        .magic = ALIVE, .kind = (uint16_t)kind, .class = (uint16_t) class, .size = size};
     ASAN_UNPOISON_MEMORY_REGION(cell + 1, size);
-    memset(cell + 1, 0, size);
+    if (class < LARGE)
+        memset(cell + 1, 0, size); /* the pages of a run are new */
+    *cell = (struct cell){.magic = ALIVE, .kind = (uint16_t)kind, .class = class, .size = size};
     head->counts[kind]++;
-    head->used += class_size(class);
+    head->used += room_of(cell);
     return cell + 1;
 }
 
-/* A large object's pages go back to the host; its first one holds the list. */
-static void give_back(struct cell *cell, size_t size)
+/* One empty chunk of a class stays: who makes and frees one object does not ask the host each time. */
+static void free_small(struct cell *cell)
 {
-    uintptr_t from = ((uintptr_t)(cell + 1) + PAGE_SIZE - 1) & PAGE_MASK,
-              to = ((uintptr_t)cell + size) & PAGE_MASK;
+    uint32_t at = chunk_of(cell);
+    struct chunk *chunk = &head->chunks[at];
 
-    if (to > from)
-        madvise((void *)from, to - from, MADV_DONTNEED);
+    if (!chunk->free)
+        list_add(at);
+    put_free(chunk, cell);
+    if (--chunk->n || (!chunk->next && !chunk->previous))
+        return;
+    list_remove(at);
+    give_run(at, 1);
+}
+
+/* Where an object of its class begins, in a chunk that is of its class? */
+static bool is_object(uintptr_t at)
+{
+    const struct cell *cell = (struct cell *)at - 1;
+    const struct chunk *chunk;
+    uint32_t index;
+
+    if (at < ARENA_BASE + sizeof(*head) || at >= ARENA_BASE + head->n_chunks * CHUNK || at % 16)
+        return false;
+    index = chunk_of(cell);
+    chunk = &head->chunks[index];
+    if (!chunk->taken || cell->magic != ALIVE || cell->kind >= ARENA_KINDS ||
+        cell->class != chunk->class)
+        return false;
+    at = (uintptr_t)cell - (uintptr_t)chunk_at(index);
+    return chunk->class < LARGE ? at % sizes[chunk->class] == 0 : at == 0 && chunk->n;
 }
 
 void arena_free(void *object)
 {
-    uintptr_t at = (uintptr_t)object;
     struct cell *cell;
 
     if (!object)
         return;
-    cell = (struct cell *)object - 1;
     kernel_assert_locked();
-    if (at < ARENA_BASE + sizeof(*head) || at >= ARENA_BASE + head->taken || at % 16 ||
-        cell->magic != ALIVE || cell->kind >= ARENA_KINDS || cell->class >= N_SMALL + N_BIG)
+    if (!is_object((uintptr_t)object))
         kpanic("arena: %p is freed, which is no object of it", object);
+    cell = (struct cell *)object - 1;
     head->counts[cell->kind]--;
-    head->used -= class_size(cell->class);
-    if (cell->class >= N_SMALL)
-        give_back(cell, class_size(cell->class));
-    put_free(cell, cell->class);
+    head->used -= room_of(cell);
+    cell->magic = FREED;
+    if (cell->class < LARGE)
+        free_small(cell);
+    else
+        give_run(chunk_of(cell), head->chunks[chunk_of(cell)].n);
 }
 
 char *arena_strdup(const char *text, size_t length)
@@ -189,6 +308,11 @@ char *arena_strdup(const char *text, size_t length)
 uint64_t arena_count(enum arena_kind kind)
 {
     return head->counts[kind];
+}
+
+uint64_t arena_size(void)
+{
+    return (uint64_t)head->n_chunks * CHUNK;
 }
 
 uint64_t arena_used(void)
