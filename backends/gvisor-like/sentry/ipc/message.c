@@ -32,7 +32,7 @@ struct message *message_new(struct socket *sender, uint32_t length)
     uint32_t cost = cost_of(sender, length);
     struct message *message;
 
-    if (ipc()->socket_bytes + cost > SOCKET_BYTES_MAX)
+    if (ipc()->socket_bytes + cost > ipc_share(SOCKET_BYTES_MAX))
         return NULL;
     message = arena_alloc(ARENA_BYTES, sizeof(*message) + length);
     if (!message)

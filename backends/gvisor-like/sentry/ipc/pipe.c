@@ -16,12 +16,17 @@
 #define SLOTS_DEFAULT 16u
 #define SLOTS_MAX 256u /* 1 MiB: /proc/sys/fs/pipe-max-size */
 
+static uint32_t slots_soft(void)
+{
+    return (uint32_t)(ipc_share((uint64_t)PIPE_SLOTS_SOFT * PAGE_SIZE) / PAGE_SIZE);
+}
+
 struct pipe *pipe_make(void)
 {
     struct pipe *pipe;
-    uint32_t n = ipc()->pipe_slots + SLOTS_DEFAULT > PIPE_SLOTS_SOFT ? 2 : SLOTS_DEFAULT;
+    uint32_t n = ipc()->pipe_slots + SLOTS_DEFAULT > slots_soft() ? 2 : SLOTS_DEFAULT;
 
-    if (ipc()->pipe_slots + n > PIPE_SLOTS_HARD)
+    if (ipc()->pipe_slots + n > 2 * slots_soft())
         return NULL;
     pipe = arena_alloc(ARENA_PIPE, sizeof(*pipe));
     if (!pipe)
@@ -368,7 +373,7 @@ static int64_t resize(struct pipe *pipe, uint64_t bytes)
         return -EPERM;
     if (n < pipe->used)
         return -EBUSY;
-    if (n > pipe->n_slots && ipc()->pipe_slots + n - pipe->n_slots > PIPE_SLOTS_SOFT)
+    if (n > pipe->n_slots && ipc()->pipe_slots + n - pipe->n_slots > slots_soft())
         return -EPERM;
     slots = arena_alloc(ARENA_BYTES, n * sizeof(*slots));
     if (!slots)

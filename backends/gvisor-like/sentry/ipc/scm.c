@@ -38,10 +38,14 @@ static void count(const struct scm_files *files, bool more)
 static struct scm_files *files_new(uint32_t n)
 {
     if (ipc()->in_flight + n > FLIGHT_MAX)
+        scm_collect(); /* a circle none of whose sockets was ever released has not been looked for */
+    if (ipc()->in_flight + n > FLIGHT_MAX)
         return NULL;
     return arena_alloc(ARENA_BYTES, sizeof(struct scm_files) + n * sizeof(struct file *));
 }
 
+/* One after the other and not one within the other: a socket that is let go lets go what it carries, and a guest makes a
+   chain of them as long as it likes. */
 void scm_free(struct scm_files *files)
 {
     uint32_t i;
@@ -49,9 +53,18 @@ void scm_free(struct scm_files *files)
     if (!files)
         return;
     count(files, false);
-    for (i = 0; i < files->n; i++)
-        file_put(files->files[i]);
-    arena_free(files);
+    files->next = sockets()->to_free;
+    sockets()->to_free = files;
+    if (sockets()->freeing)
+        return;
+    sockets()->freeing = true;
+    while ((files = sockets()->to_free)) {
+        sockets()->to_free = files->next;
+        for (i = 0; i < files->n; i++)
+            file_put(files->files[i]);
+        arena_free(files);
+    }
+    sockets()->freeing = false;
 }
 
 struct scm_files *scm_copy(const struct scm_files *files)

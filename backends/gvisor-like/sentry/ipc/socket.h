@@ -34,6 +34,7 @@ struct socket_name {
 };
 
 struct scm_files { /* descriptors on their way: references; counted in ipc()->in_flight */
+    struct scm_files *next; /* in sockets()->to_free */
     uint32_t n;
     struct file *files[];
 };
@@ -109,7 +110,8 @@ struct socket_state {
     struct socket *bound[512];
     TAILQ_HEAD(, socket) all;
     uint32_t next_port, next_autobind, in_flight_sockets;
-    bool collecting;
+    bool collecting, freeing;
+    struct scm_files *to_free; /* of sockets that ended while others' descriptors were let go */
 };
 struct socket_state *sockets(void);
 

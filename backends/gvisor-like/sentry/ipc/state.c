@@ -11,6 +11,13 @@
 
 static struct ipc_state *state; /* in the arena */
 
+uint64_t ipc_share(uint64_t bytes)
+{
+    uint64_t quarter = arena_size() / 4;
+
+    return bytes < quarter ? bytes : quarter;
+}
+
 struct ipc_state *ipc(void)
 {
     if (!state)

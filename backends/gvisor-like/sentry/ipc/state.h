@@ -12,8 +12,8 @@
 #include <sys/syscall.h>
 
 /* Bounds of a cell; what is over them is refused with the errno that Linux has for its own bound. */
-#define PIPE_SLOTS_SOFT 16384u /* pages of all pipes; above it a new pipe has two */
-#define PIPE_SLOTS_HARD 32768u
+#define PIPE_SLOTS_SOFT                                                                            \
+    16384u /* pages of all pipes; above it a new pipe has two; twice as many: no more */
 #define SOCKET_BYTES_MAX (64ull << 20) /* messages on their way in all sockets */
 #define SOCKETS_MAX 65536u
 #define FLIGHT_MAX 16384u /* descriptors on their way */
@@ -32,6 +32,8 @@ struct ipc_state { /* one, in the arena */
     struct sysv_state *sysv_state;     /* ipc/sysv.c */
 };
 struct ipc_state *ipc(void);
+/* A bound of a kind, at most a quarter of the arena: what a small cell keeps here must leave room for all else. */
+uint64_t ipc_share(uint64_t bytes);
 
 /* A file without a name: counted, with an inode of its own. */
 struct file *anon_file(enum file_kind kind, uint32_t flags, uint32_t inode_mode);
