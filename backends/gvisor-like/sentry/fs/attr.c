@@ -257,24 +257,27 @@ int64_t limit_write(uint64_t position, uint64_t size)
     return (int64_t)(size > limit - position ? limit - position : size);
 }
 
-/* by_name: to the size that it has changes no time, as Linux does with truncate() and not with ftruncate(). */
+/* by_name: a file that holds nothing and keeps its size keeps its times: so Linux's tmpfs has truncate(), not ftruncate(). */
 static int64_t truncate_target(struct target *target, int64_t size, bool by_name)
 {
     struct setattr change = {.valid = SETATTR_SIZE, .size = (uint64_t)size};
     struct inode *inode = target->inode;
     uint64_t was = inode->object ? inode->object->size : inode->size;
     struct timespec modified = inode->modified, changed = inode->changed;
+    struct stat before = {0};
     int error;
 
     if ((uint64_t)size > limit_file_size() && (uint64_t)size > was) {
         task_kill_with(SIGXFSZ);
         return -EFBIG;
     }
-    error = inode_kill_privileges(inode);
+    error = inode_getattr(inode, &before);
+    if (!error)
+        error = inode_kill_privileges(inode);
     if (!error)
         error = inode_ops[inode->kind]->setattr ? inode_ops[inode->kind]->setattr(inode, &change)
                                                 : -EINVAL;
-    if (!error && by_name && was == (uint64_t)size) {
+    if (!error && by_name && was == (uint64_t)size && !before.st_blocks) {
         inode->modified = modified;
         inode->changed = changed;
     }
