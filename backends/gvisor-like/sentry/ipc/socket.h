@@ -33,7 +33,7 @@ struct socket_name {
     };
 };
 
-struct scm_files { /* descriptors on their way: references; counted in ipc()->in_flight */
+struct scm_files {          /* descriptors on their way: references; counted in ipc()->in_flight */
     struct scm_files *next; /* in sockets()->to_free */
     uint32_t n;
     struct file *files[];
