@@ -82,7 +82,7 @@ class Internet:
         self.uplink, self.world = f"cella-it-up-{tag}", f"cella-it-world-{tag}"
         self.packets, self.connections = [], []
         self._selector = selectors.DefaultSelector()
-        self._stop = False
+        self._stop, self._broken = False, None
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
     # ---- set-up and removal
@@ -146,6 +146,12 @@ class Internet:
     # ---- the servers
 
     def _loop(self):
+        try:
+            self._serve()
+        except Exception as error:  # told to whoever asks next, who would else take silence for nothing sent
+            self._broken = error
+
+    def _serve(self):
         while not self._stop:
             for key, events in self._selector.select(0.2):
                 what, extra = key.data
@@ -154,11 +160,12 @@ class Internet:
                 except (BlockingIOError, InterruptedError):
                     pass
                 except OSError:
+                    if not isinstance(extra, Connection):
+                        raise
                     self._drop(key.fileobj, extra)
 
     def _drop(self, sock, extra):
-        if isinstance(extra, Connection):
-            extra.closed = True
+        extra.closed = True
         self._selector.unregister(sock)
         sock.close()
 
@@ -171,15 +178,23 @@ class Internet:
             if packet:
                 self.packets.append(packet)
 
+    @staticmethod
+    def _wanted(peer, family):
+        """Where it was to go; the kernel forgets that when the connection was reset a while ago."""
+        v4 = family == socket.AF_INET
+        try:
+            raw = peer.getsockopt(*(socket.SOL_IP, _ORIGINAL_DST, 16) if v4 else (socket.IPPROTO_IPV6, _ORIGINAL_DST, 28))
+        except OSError:
+            return 0, "unknown"
+        return struct.unpack("!H", raw[2:4])[0], socket.inet_ntop(family, raw[4:8] if v4 else raw[8:24])
+
     def _on_accept(self, sock, family, _events):
-        peer, _ = sock.accept()
+        try:
+            peer, _ = sock.accept()
+        except ConnectionAbortedError:
+            return
         peer.setblocking(False)
-        if family == socket.AF_INET:
-            raw = peer.getsockopt(socket.SOL_IP, _ORIGINAL_DST, 16)
-            port, dst = struct.unpack("!H", raw[2:4])[0], socket.inet_ntop(family, raw[4:8])
-        else:
-            raw = peer.getsockopt(socket.IPPROTO_IPV6, _ORIGINAL_DST, 28)
-            port, dst = struct.unpack("!H", raw[2:4])[0], socket.inet_ntop(family, raw[8:24])
+        port, dst = self._wanted(peer, family)
         connection = Connection(dst, port)
         self.connections.append(connection)
         both = selectors.EVENT_READ | selectors.EVENT_WRITE
@@ -209,7 +224,11 @@ class Internet:
 
     # ---- what the tests ask
 
+    def _whole(self):
+        assert self._broken is None and self._thread.is_alive(), f"the internet of the tests sees nothing any more: {self._broken!r}"
+
     def mark(self):
+        self._whole()
         return len(self.packets), len(self.connections)
 
     def quiet(self, seconds=5.0):
@@ -224,9 +243,11 @@ class Internet:
     def packets_since(self, mark, settle=0.15):
         """Packets that arrived after mark; waits a moment, for what is still on its way."""
         time.sleep(settle)
+        self._whole()
         return self.packets[mark[0]:]
 
     def connections_since(self, mark):
+        self._whole()
         return self.connections[mark[1]:]
 
     def received(self, mark):
