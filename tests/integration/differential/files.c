@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -166,6 +167,24 @@ static void waited_for(void)
     close(epoll);
 }
 
+/* How much one splice() takes of a socket: what is there of a stream, one message of the others. */
+static void spliced(const char *name, int type)
+{
+    int pair[2], out[2];
+
+    if (socketpair(AF_UNIX, type, 0, pair) || pipe(out))
+        return;
+    write(pair[0], bytes, 4096);
+    write(pair[0], bytes, 4096);
+    write(pair[0], bytes, 1000);
+    say(name, splice(pair[1], NULL, out[1], NULL, 65536, SPLICE_F_NONBLOCK));
+    say(name, splice(pair[1], NULL, out[1], NULL, 65536, SPLICE_F_NONBLOCK));
+    close(pair[0]);
+    close(pair[1]);
+    close(out[0]);
+    close(out[1]);
+}
+
 int main(void)
 {
     char place[] = "/tmp/cella-files-XXXXXX";
@@ -177,6 +196,8 @@ int main(void)
     between();
     programs();
     waited_for();
+    spliced("stream", SOCK_STREAM);
+    spliced("messages", SOCK_DGRAM);
     gone();
     unlink("program");
     return rmdir(place) ? 1 : 0;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "pipe.h"
+#include "socket.h"
 
 #define FLAGS (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
 
@@ -77,6 +78,16 @@ static uint64_t slot_room(const struct file *in, const int64_t *position)
     return in->kind == FILE_REGULAR ? PAGE_SIZE - (uint64_t)at % PAGE_SIZE : PAGE_SIZE;
 }
 
+/* Whether one more read would neither wait, nor take an error that is the next call's, nor join two messages. */
+static bool goes_on(struct file *in)
+{
+    const struct socket *s = file_socket(in);
+
+    if (!(in->mode & FMODE_STREAM))
+        return true;
+    return s && socket_stream(s) && (file_poll(in, NULL) & (POLLIN | POLLERR | POLLHUP)) == POLLIN;
+}
+
 int64_t splice_to_pipe(struct file *in, int64_t *position, struct file *out, uint64_t length,
                        uint32_t flags)
 {
@@ -98,16 +109,17 @@ int64_t splice_to_pipe(struct file *in, int64_t *position, struct file *out, uin
         if (n <= 0)
             break;
         slot = pipe_full(pipe) ? NULL : pipe_add(pipe);
-        if (!slot)
-            return done ? done
-                        : -ENOMEM; /* what was read of a stream is lost: only without memory */
+        if (!slot) { /* what was read of a stream is lost: only without memory */
+            n = -ENOMEM;
+            break;
+        }
         memcpy(slot->bytes, bytes, (size_t)n);
         slot->length = (uint16_t)n;
         slot->alone = true;
         done += n;
         length -= (uint64_t)n;
-        if (n < (int64_t)room || in->mode & FMODE_STREAM)
-            break; /* one more read of it might wait */
+        if (n < (int64_t)room || !goes_on(in))
+            break;
     }
     if (done)
         pipe_wake(pipe, READY_IN);
