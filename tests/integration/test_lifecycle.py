@@ -133,10 +133,8 @@ def test_exec_into_a_cell_that_is_removed_meanwhile(cella, removed):
                 harness.wait_until(lambda: sleeps_in_poll(rm.pid), 20, "rm has asked")
             late = cella.spawn("exec", cell, "--", "sleep", "1000")
             harness.wait_until(lambda: sleeps_in_poll(late.pid), 20, "exec has asked")
-            if not removed:
-                os.kill(pid, signal.SIGKILL)
         finally:
-            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT if removed else signal.SIGKILL)
         word = b"removed while" if removed else b"the warden of cell"
         for process in (running, late):
             _, err = process.communicate(timeout=60)
