@@ -134,7 +134,7 @@ static int64_t list_devices(uint64_t argument)
     for (i = 0; i < n_device_addresses; i++) {
         struct ifreq ifr = {0};
         const struct device *device = device_by_index(device_addresses[i].device);
-        if (device_addresses[i].family != AF_INET)
+        if (!device || device_addresses[i].family != AF_INET)
             continue;
         if (to && conf.ifc_len < (int)((n + 1) * sizeof(ifr)))
             break;
