@@ -59,6 +59,31 @@ static void test_reuse(void **state)
     }
 }
 
+/* One that rests may be killed by the host, which is short of memory: it is passed over. */
+static void test_killed_at_rest(void **state)
+{
+    struct guest guest;
+    struct mm *mm = current->mm;
+    pid_t pid = current->host_context->as->pid;
+    siginfo_t info;
+
+    (void)state;
+    LOAD(&guest, store_load);
+    guest.regs.rdi = DATA;
+    assert_int_equal(run(&guest), PLATFORM_SYSCALL);
+    fake_enter(NULL);
+    mm_put(mm);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | __WALL), 0);
+    mm = mm_new();
+    assert_non_null(mm);
+    fake_enter(mm);
+    LOAD(&guest, store_load);
+    guest.regs.rdi = DATA;
+    assert_int_equal(run(&guest), PLATFORM_SYSCALL);
+    assert_int_not_equal(current->host_context->as->pid, pid);
+}
+
 static void test_int80(void **state)
 {
     struct guest guest;
@@ -231,8 +256,11 @@ static void test_filter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(no_execute), TEST(no_execute_across), TEST(reuse),         TEST(int80),  TEST(compat),
-        TEST(stub_code),  TEST(vsyscall),          TEST(bad_registers), TEST(filter),
+        TEST(no_execute),    TEST(no_execute_across),
+        TEST(reuse),         TEST(killed_at_rest),
+        TEST(int80),         TEST(compat),
+        TEST(stub_code),     TEST(vsyscall),
+        TEST(bad_registers), TEST(filter),
     };
 
     platform = &platform_ptrace;

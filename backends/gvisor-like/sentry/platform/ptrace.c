@@ -38,7 +38,7 @@ static size_t xstate_size;
    @seccomp sentry: ptrace(0=PTRACE_SEIZE) ptrace(0=PTRACE_INTERRUPT) ptrace(0=PTRACE_DETACH) ptrace(0=PTRACE_CONT)
    @seccomp sentry: ptrace(0=PTRACE_SYSEMU) ptrace(0=PTRACE_GETREGS) ptrace(0=PTRACE_SETREGS) ptrace(0=PTRACE_GETREGSET)
    @seccomp sentry: ptrace(0=PTRACE_SETREGSET) ptrace(0=PTRACE_GETSIGINFO) ptrace(0=PTRACE_GET_SYSCALL_INFO)
-   @seccomp sentry: wait4(2=__WALL) kill(1=SIGKILL) tgkill(2=SIGURG) brk mmap munmap futex */
+   @seccomp sentry: wait4(2=__WALL) wait4(2=WNOHANG|__WALL) kill(1=SIGKILL) tgkill(2=SIGURG) brk mmap munmap futex */
 
 /* ---- threads of a stub ---- */
 
@@ -197,15 +197,29 @@ static int copy_source(struct platform_as *as)
     return 0;
 }
 
+/* One without mappings, if there is one that lives: the host may have killed it while it rested. */
+static struct platform_as *from_pool(void)
+{
+    struct platform_as *as;
+
+    while ((as = pool)) {
+        pool = as->next;
+        n_pool--;
+        if (waitpid(as->pid, NULL, WNOHANG | __WALL) == 0)
+            return as;
+        as_free(as);
+    }
+    return NULL;
+}
+
 static int new_as(struct platform_as **ret_as)
 {
-    struct platform_as *as = pool;
+    struct platform_as *as;
     int error;
 
     kernel_assert_locked();
+    as = from_pool();
     if (as) {
-        pool = as->next;
-        n_pool--;
         *ret_as = as;
         return 0;
     }

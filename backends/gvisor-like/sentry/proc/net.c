@@ -70,9 +70,10 @@ MAKER(net_route)
              "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT");
     for (i = 0; i < n_device_routes; i++) {
         const struct device_route *route = &device_routes[i];
-        uint32_t to, mask = route->prefix ? htonl(~0u << (32 - route->prefix)) : 0;
+        uint32_t to, mask;
         if (route->family != AF_INET || route->table != RT_TABLE_MAIN)
             continue;
+        mask = route->prefix ? htonl(~0u << (32 - route->prefix)) : 0;
         memcpy(&to, route->to, sizeof(to));
         start = text->length;
         text_add(text, "%s\t%08X\t00000000\t%04X\t0\t0\t%u\t%08X\t0\t0\t0",

@@ -84,6 +84,16 @@ static void post(int id, long type, const char *text)
     call(SYS_msgsnd, id, &own, strlen(text), 0);
 }
 
+/* How many wait, once somebody does: whose call has begun may not have come to that yet. */
+static long waiters(int id, int number, int what)
+{
+    unsigned i;
+
+    for (i = 0; i < 2500 && call(SYS_semctl, id, number, what) == 0; i++)
+        pause_ms(2);
+    return (long)call(SYS_semctl, id, number, what);
+}
+
 static void waiting(void)
 {
     int id = (int)call(SYS_semget, IPC_PRIVATE, 2, 0600),
@@ -94,7 +104,7 @@ static void waiting(void)
 
     o = begin(SYS_semop, id, &down, 1);
     note("waits %d", waits(o));
-    note("ncnt %ld", (long)call(SYS_semctl, id, 0, GETNCNT));
+    note("ncnt %ld", waiters(id, 0, GETNCNT));
     op(id, 0, 1, 0);
     note("waits %d", waits(o));
     op(id, 0, 1, 0);
@@ -103,12 +113,12 @@ static void waiting(void)
     op(id, 1, 1, 0);
     o = begin(SYS_semop, id, &zero, 1);
     note("waits %d", waits(o));
-    note("zcnt %ld", (long)call(SYS_semctl, id, 1, GETZCNT));
+    note("zcnt %ld", waiters(id, 1, GETZCNT));
     op(id, 1, -1, 0);
     note("done %ld", (long)end(o));
     note("time %ld", (long)call(SYS_semtimedop, id, &down, 1, &t));
     o = begin(SYS_semop, id, &down, 1);
-    note("waits %d", waits(o));
+    note("waits %d of %ld", waits(o), waiters(id, 0, GETNCNT));
     call(SYS_semctl, id, 0, IPC_RMID);
     note("removed %ld", (long)end(o));
     letter.type = 3;
