@@ -74,9 +74,38 @@ static void warden_init(struct warden *w)
     host_init(w);
 }
 
+/* `*ret_step` is what is being done, for whoever has to say that it failed. */
+static int ready(struct warden *w, int report, const char **ret_step)
+{
+    int r;
+
+    *ret_step = "event loop";
+    r = loop_new(&w->loop);
+    if (r == 0) {
+        *ret_step = "signals";
+        r = signals_init(w);
+    }
+    if (r == 0) {
+        *ret_step = "timer of the watchdog";
+        r = watchdog_init(report);
+    }
+    if (r == 0) {
+        *ret_step = "output of plugins";
+        r = plugin_stdio_guard();
+    }
+    if (r == 0) {
+        *ret_step = "connection of the client";
+        r = fcntl(STARTER_FD, F_SETFL, O_RDWR | O_NONBLOCK) < 0 ? -errno : peer_add(w, STARTER_FD);
+    }
+    if (r == 0)
+        *ret_step = "events";
+    return r;
+}
+
 int warden_main(struct config *config)
 {
     static struct warden w;
+    const char *step = "";
     int r, report = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10); /* 1 and 2 become a plugin's */
 
     warden_init(&w);
@@ -91,19 +120,12 @@ int warden_main(struct config *config)
         fprintf(stderr, "cella-warden: cannot initialise: %s\n", strerror(errno));
         return 125;
     }
-    r = loop_new(&w.loop);
-    if (r == 0)
-        r = signals_init(&w);
-    if (r == 0)
-        r = watchdog_init(report);
-    if (r == 0)
-        r = plugin_stdio_guard();
-    if (r == 0)
-        r = fcntl(STARTER_FD, F_SETFL, O_RDWR | O_NONBLOCK) < 0 ? -errno : peer_add(&w, STARTER_FD);
+    r = ready(&w, report, &step);
     if (r == 0)
         r = loop_run(w.loop);
     if (r < 0)
-        dprintf(report, "cella-warden: %s\n", strerror(-r));
+        dprintf(report, "cella-warden: %s: %s%s\n", step, strerror(-r),
+                r == -EAGAIN ? "; a limit of this user's (ulimit -a) is reached" : "");
     if (!w.ended && w.arrows_done)
         arrows_undo(&w, 0);
     return r < 0 ? 125 : 0;

@@ -196,6 +196,11 @@ def test_nothing_is_written_to_stdout_on_failure(cella):
         assert cella(*words).out == b""
 
 
+def test_a_user_who_may_have_no_timer_is_told_which_step_failed(cella):
+    cella.run("--", "true", prefix=["prlimit", "--sigpending=0"]).one_line(125, "timer of the watchdog", "ulimit -a")
+    cella.run("--", "true", prefix=["prlimit", "--sigpending=100"]).ok()
+
+
 def test_help_is_no_failure(cella):
     assert "run" in cella("--help").ok().text
     assert "--policy" in cella("run", "--help").ok().text
