@@ -21,7 +21,8 @@
 
 #include "ptrace.h"
 
-#define PERIOD 12 /* ms */
+#define PERIOD 100 /* ms; each new choice moves what the guest has in its processor's caches */
+#define LOOK 12    /* ms */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static TAILQ_HEAD(, platform_context) all = TAILQ_HEAD_INITIALIZER(all);
@@ -146,14 +147,14 @@ static bool look(void)
 
 static void *watch(void *unused)
 {
-    const struct timespec period = {.tv_nsec = PERIOD * 1000000};
+    const struct timespec pause = {.tv_nsec = LOOK * 1000000};
 
     (void)unused;
     for (;;) {
         syscall(SYS_futex, &looking, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
         __atomic_store_n(&looking, 0, __ATOMIC_SEQ_CST); /* who binds from here on says so again */
         do
-            syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 0, &period, NULL, 0);
+            syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 0, &pause, NULL, 0);
         while (look());
     }
     return NULL;
