@@ -164,10 +164,10 @@ static void end_now(void *data)
     peers_flush_and_stop(w);
 }
 
-/* A fork makes the child that this spare did not become. */
-static int made_anew(const struct warden *w)
+/* Made and started by one request, which is answered that it failed: the name is free for the next try. */
+static int never_handed_out(const struct warden *w)
 {
-    return w->spare.prepared && w->req.start && (w->state == W_CREATED || w->state == W_STARTING);
+    return w->req.start && (w->state == W_CREATED || w->state == W_STARTING);
 }
 
 void cell_end(struct warden *w, const char *reason, const char *fmt, ...)
@@ -177,8 +177,8 @@ void cell_end(struct warden *w, const char *reason, const char *fmt, ...)
     if (w->ended)
         return;
     w->ended = w->stopping && !strcmp(reason, "agent") ? "stop" : reason;
-    if (peers_leased(w) || w->state == W_SPARE || made_anew(w))
-        w->remove_at_end = 1; /* its client gets the summary or tries anew; nobody needs a record */
+    if (peers_leased(w) || w->state == W_SPARE || never_handed_out(w))
+        w->remove_at_end = 1; /* its client gets the summary or the error; nobody needs a record */
     if (fmt && w->ended == reason) {
         va_start(ap, fmt);
         vsnprintf(w->ended_message, sizeof(w->ended_message), fmt, ap);

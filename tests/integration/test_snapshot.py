@@ -87,6 +87,21 @@ def test_a_snapshot_and_its_copy(cella, copies):
     cella("snapshot", "rm", "s1").one_line(125, "s1", "there is none")
 
 
+def test_a_copy_that_does_not_start_leaves_no_record(cella, copies):
+    """Its client has the error, and never had the cell: the name is free."""
+    with copies(), cella.cell() as cell, removed(cella, "twin"):
+        cella("snapshot", cell, "s1").ok()
+        try:
+            with copies(fault="start"):
+                for words in (("restore", "s1", "--name", "twin"), ("run", "--backend", "copy", "--name", "twin", "--detach", "--", "true")):
+                    cella(*words).one_line(125, "a start that fails")
+                    assert "twin" not in cella("ps", "--all").ok().text
+            assert cella("restore", "s1", "--name", "twin").ok().text == "twin"  # twin
+        finally:
+            cella("rm", "--force", "twin")
+            cella("snapshot", "rm", "s1").ok()
+
+
 def test_a_fork_makes_all_children(cella, copies):
     with copies(), cella.cell(name="parent") as parent, removed(cella, "kid-1", "kid-2", "kid-3", "grand-1"):
         assert cella("fork", parent, "-n", "3", "--name", "kid").ok().text.split() == ["kid-1", "kid-2", "kid-3"]

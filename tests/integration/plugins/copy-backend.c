@@ -116,6 +116,8 @@ static int copy_restore(const struct cella_host *host, const struct cella_spec *
 
 static int copy_start(void *self, struct cella_started *ret, struct cella_error *err)
 {
+    if (!strcmp(((struct copy *)self)->fault, "start"))
+        return cella_error_set(err, -EIO, 1, "a start that fails because a test wants it");
     return real->start(((struct copy *)self)->self, ret, err);
 }
 
