@@ -119,7 +119,7 @@ void waiter_remove(struct waiter *waiter); /* not queued: nothing */
 /* Wakes all whose events meet these; of the exclusive ones at most `most` (0: all) that sleep and were not woken yet. Whether
    there was such a one. Of exclusive epolls, what one can take for all (POLLIN or POLLOUT alone) is told to one after the
    other until one of them wakes somebody. */
-bool waitq_wake(struct waitq *queue, uint32_t events);
+void waitq_wake(struct waitq *queue, uint32_t events);
 bool waitq_wake_some(struct waitq *queue, uint32_t events, unsigned most);
 
 #define WAIT_FOREVER UINT64_MAX

@@ -89,9 +89,9 @@ bool waitq_wake_some(struct waitq *queue, uint32_t events, unsigned most)
     return woken > 0;
 }
 
-bool waitq_wake(struct waitq *queue, uint32_t events)
+void waitq_wake(struct waitq *queue, uint32_t events)
 {
-    return waitq_wake_some(queue, events, 0);
+    waitq_wake_some(queue, events, 0);
 }
 
 void task_wake(struct task *task)

@@ -15,8 +15,6 @@
 #define NOCLDSTOP 1u
 #define NOCLDWAIT 2u
 
-static uint64_t reaped_user_ns, reaped_system_ns; /* of processes that are gone */
-
 void process_kill(struct process *process, int status)
 {
     struct task *task;
@@ -182,12 +180,9 @@ static void forget_task(struct task *task)
 void process_reap(struct process *process)
 {
     struct process *parent = process->parent;
-    uint64_t user, system;
 
     process->state = PROCESS_DEAD;
-    process_cpu(process, &user, &system);
-    reaped_user_ns += user;
-    reaped_system_ns += system;
+    reaped_count(process);
     if (parent)
         TAILQ_REMOVE(&parent->children, process, siblings);
     process->parent = NULL;
@@ -204,12 +199,6 @@ void process_waited(struct process *process)
 {
     add_usage(process->parent, process);
     process_reap(process);
-}
-
-void reaped_cpu(uint64_t *ret_user, uint64_t *ret_system)
-{
-    *ret_user = reaped_user_ns;
-    *ret_system = reaped_system_ns;
 }
 
 /* ---- children without a parent ---- */

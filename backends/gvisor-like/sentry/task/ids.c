@@ -20,6 +20,7 @@ static struct ids {
     struct task *bucket[BUCKETS];
     struct user_counts *users;
     uint64_t count, peak, limit, refused;
+    uint64_t reaped_user_ns, reaped_system_ns; /* of processes that are gone */
     int32_t last;
 } * ids; /* in the arena */
 
@@ -45,6 +46,21 @@ void task_set_limit(uint64_t tasks)
 {
     if (ids_init() == 0)
         ids->limit = tasks ? tasks : UINT64_MAX;
+}
+
+void reaped_count(const struct process *process)
+{
+    uint64_t user, system;
+
+    process_cpu(process, &user, &system);
+    ids->reaped_user_ns += user;
+    ids->reaped_system_ns += system;
+}
+
+void reaped_cpu(uint64_t *ret_user, uint64_t *ret_system)
+{
+    *ret_user = ids->reaped_user_ns;
+    *ret_system = ids->reaped_system_ns;
 }
 
 uint64_t task_count(void)

@@ -29,6 +29,7 @@ void user_tidy(struct user_counts *user);  /* nothing left: forgotten */
 int32_t id_new(void);                      /* a free tid; -EAGAIN */
 void id_add(struct task *task);
 void id_remove(struct task *task);
+void reaped_count(const struct process *process); /* it goes: what it used stays in reaped_cpu() */
 bool tasks_room(void); /* under the cell's limit; else counted as refused */
 struct task *task_new(void);
 void task_free(struct task *task); /* off every list */
