@@ -55,8 +55,7 @@ def local(work):
             subprocess.run(["cp", "-a", path, copy], check=True)
     needed = subprocess.run(["ldd", *copy.glob("cella*"), *copy.glob("plugins/*.so")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     for library in set(re.findall(r"(/\S+) \(0x", needed.stdout)):
-        shutil.copy(library, work / "library")
-        subprocess.run(["mount", "--bind", shutil.move(work / "library", work / os.path.basename(library)), library], check=True)
+        subprocess.run(["mount", "--bind", shutil.copy(library, work), library], check=True)
     return copy
 
 

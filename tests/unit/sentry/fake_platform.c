@@ -222,6 +222,19 @@ void fake_enter(struct mm *mm)
         abort();
 }
 
+void fake_task_end(void)
+{
+    struct task *task = current;
+    struct mm *mm = task->mm;
+
+    fake_enter(NULL);
+    mm_put(mm);
+    TAILQ_REMOVE(all_tasks, task, link);
+    arena_free(task->process);
+    arena_free(task);
+    current = NULL;
+}
+
 struct task *fake_task(void)
 {
     struct task *task = arena_alloc(ARENA_TASK, sizeof(*task));

@@ -15,6 +15,7 @@ extern const struct platform platform_fake;
 
 void fake_sentry(uint64_t memory); /* once for a program; the kernel lock is held after it */
 struct task *fake_task(void);      /* current: also in all_tasks, pid 1 */
+void fake_task_end(void);          /* and gone again, with its address space */
 void fake_enter(struct mm *mm);    /* current runs in it, with a context of its own */
 
 /* A guest's access: a pointer to the byte, faulting as often as it needs; NULL: *ret_signal. */

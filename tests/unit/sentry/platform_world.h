@@ -69,17 +69,9 @@ static inline int set_up(void **state)
 
 static inline int tear_down(void **state)
 {
-    struct task *task = current;
-    struct mm *mm = task->mm;
-
     (void)state;
     alarm(0);
-    fake_enter(NULL);
-    mm_put(mm);
-    TAILQ_REMOVE(all_tasks, task, link);
-    arena_free(task->process);
-    arena_free(task);
-    current = NULL;
+    fake_task_end();
     assert_int_equal(memfile_used(), 0);
     kernel_unlock();
     return 0;

@@ -89,16 +89,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    struct task *task = current;
-    struct mm *mm = task->mm;
-
     (void)state;
-    fake_enter(NULL);
-    mm_put(mm);
-    TAILQ_REMOVE(all_tasks, task, link);
-    arena_free(task->process);
-    arena_free(task);
-    current = NULL;
+    fake_task_end();
     object_put(content);
     assert_int_equal(file.refs, 1);
     assert_int_equal(memfile_used(), 0); /* each test gives all back */
