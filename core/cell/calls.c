@@ -31,9 +31,7 @@ static int call_start(struct peer *p, json_t *args, const struct pending *from,
         return fail(err, -EPROTO, "start: the cell has been started before; a cell runs once");
     w->starter = *from;
     warden_step(w, "start", now_ns());
-    /* a failure is answered by cell_end() or here; never twice */
-    if (cell_start(w, err) < 0)
-        peer_reply_error(w, from, err);
+    w->start_error = cell_start(w, err); /* answered when the cell has ended, with its reason */
     return 0;
 }
 

@@ -107,10 +107,24 @@ static void record_summary(struct warden *w)
         warden_save(w);
 }
 
+static void answer_starter(struct warden *w)
+{
+    struct errbuf eb;
+    struct cella_error *err = errbuf_init(&eb);
+
+    if (!w->starter.peer)
+        return;
+    fail(err, w->start_error < 0 ? w->start_error : -EIO, "%s%s",
+         w->start_error < 0 ? "" : "start: ", w->ended_message[0] ? w->ended_message : w->ended);
+    peer_reply_error(w, &w->starter, err);
+    w->starter.peer = 0;
+}
+
 static void answer_waiters(struct warden *w)
 {
     size_t i;
 
+    answer_starter(w);
     for (i = 0; i < w->n_waiters; i++)
         peer_reply_ok(w, &w->waiters[i], json_incref(w->summary));
     w->n_waiters = 0;
@@ -167,7 +181,7 @@ static void end_now(void *data)
 /* Made and started by one request, which is answered that it failed: the name is free for the next try. */
 static int never_handed_out(const struct warden *w)
 {
-    return w->req.start && (w->state == W_CREATED || w->state == W_STARTING);
+    return w->req.start && w->starter.peer;
 }
 
 void cell_end(struct warden *w, const char *reason, const char *fmt, ...)
@@ -183,12 +197,6 @@ void cell_end(struct warden *w, const char *reason, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(w->ended_message, sizeof(w->ended_message), fmt, ap);
         va_end(ap);
-    }
-    if (w->starter.peer && w->state == W_STARTING) {
-        struct errbuf eb;
-        struct cella_error *err = errbuf_init(&eb);
-        fail(err, -EIO, "start: %s", w->ended_message[0] ? w->ended_message : reason);
-        peer_reply_error(w, &w->starter, err);
     }
     loop_timer(w->loop, 0, end_now, w);
 }

@@ -41,13 +41,14 @@ static void link_hello(void *ctx, uint32_t version)
     limits_arm(w);
     if (warden_audit(w, err, "cell.start", "i:agent", (int64_t)version, NULL) < 0 ||
         (w->req.detach && main_start(w, err) < 0)) {
-        peer_reply_error(w, &w->starter, err);
+        w->start_error = (int)eb.err.code;
         cell_end(w, "backend", "%s", eb.text);
         return;
     }
     started = w->req.start ? created_json(w) : json_object();
     json_object_set_new(started, "pid", json_integer((json_int_t)w->started.host_pid));
     peer_reply_ok(w, &w->starter, started);
+    w->starter.peer = 0;
     relay_held(w);
 }
 

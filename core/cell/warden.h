@@ -146,6 +146,7 @@ struct warden {
         uint32_t call;
     } waiters[32], starter;
     size_t n_waiters;
+    int start_error;   /* why a start failed at once: -errno */
     uint64_t steps_to; /* the peer that wants to be told of steps; 0 = none */
 
     int wall_timer, idle_timer, poll_timer, hello_timer, stop_timer;

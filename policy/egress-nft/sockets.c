@@ -36,6 +36,15 @@ static void local_link(int fd)
     setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
 }
 
+/* What is accepted inherits it: a gate that dies at any moment leaves resets behind, and nobody takes a cut
+   transfer for a whole one. */
+static void reset_on_close(int fd)
+{
+    struct linger hard = {1, 0};
+
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+}
+
 int gate_listener(uint16_t port, int type, int *ret_fd, struct cella_error *err)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -53,6 +62,8 @@ int gate_listener(uint16_t port, int type, int *ret_fd, struct cella_error *err)
                     strerror(errno));
     if (type == SOCK_STREAM)
         local_link(fd);
+    if (port == GATE_RELAY_PORT)
+        reset_on_close(fd);
     if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
         (type == SOCK_STREAM && listen(fd, 128) < 0))
         return fail(err, -errno, "the gate cannot listen on port %u: %s", port, strerror(errno));

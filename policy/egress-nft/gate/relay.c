@@ -80,8 +80,8 @@ static void tell_end(struct gate *g, struct flow *f, uint32_t reason)
 
 /* ------------------------------------------------------------------- flows */
 
-/* Whether close() resets. Set from birth, so that a gate that dies leaves resets behind and nobody
-   takes a cut transfer for a whole one. */
+/* Whether close() resets. It does from birth on (what is accepted has it from its listener), so that a gate that
+   dies leaves resets behind and nobody takes a cut transfer for a whole one. */
 static void reset_on_close(int fd, int on)
 {
     struct linger hard = {on, 0};
@@ -380,7 +380,6 @@ static void accepted(struct gate *g, int own_fd, const struct sockaddr_in *peer)
         close(own_fd);
         return;
     }
-    reset_on_close(own_fd, 1);
     f = flow_new(g, own_fd, ntohl(a.sin_addr.s_addr), ntohs(a.sin_port), ntohs(peer->sin_port));
     if (!f)
         return;
