@@ -469,6 +469,7 @@ static struct flock range_lock(short type, int64_t start)
 
 static struct task *second;
 static int64_t second_result = 1;
+static bool second_runs; /* seen with the kernel's lock: it waits, or is done */
 
 static void *second_task(void *fd)
 {
@@ -476,6 +477,7 @@ static void *second_task(void *fd)
 
     kernel_lock();
     current = second;
+    second_runs = true;
     second_result = call(SYS_fcntl, (intptr_t)fd, F_SETLKW, &lock);
     kernel_unlock();
     return NULL;
@@ -508,8 +510,10 @@ static void locks_that_wait(void)
     IS(lock.l_type, F_WRLCK);
     kernel_unlock();
     IS(pthread_create(&thread, NULL, second_task, (void *)(intptr_t)fd), 0);
-    usleep(50000);
-    kernel_lock();
+    for (kernel_lock(); !second_runs; kernel_lock()) {
+        kernel_unlock();
+        usleep(1000);
+    }
     current = first;
     IS(second_result, 1); /* it waits for us: now we must not wait for it */
     lock = range_lock(F_WRLCK, 2);
