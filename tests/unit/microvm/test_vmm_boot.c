@@ -126,6 +126,20 @@ static void cloud_kernel_and_reset(void **state)
     ends(&v, &p, 0, "guest: asked for a reset");
 }
 
+/* Without ACPI the MP table names the processors, and the interrupt by which the serial line is heard. */
+static void mp_table(void **state)
+{
+    struct vmm_parts p;
+
+    (void)state;
+    boots(&v, &p, open_kernel(kernel), QUIET "acpi=off reboot=k probe=reset", 2);
+    assert_non_null(vmm_says(&v, "probe: cpus 2", NULL, BOOT_MS));
+    assert_non_null(vmm_says(&v, "probe: cores 0-1", NULL, BOOT_MS));
+    assert_non_null(vmm_says(&v, "probe: acpi virtio=0", NULL, BOOT_MS));
+    assert_non_null(vmm_says(&v, "probe: doing reset", NULL, BOOT_MS));
+    ends(&v, &p, 0, "guest: asked for a reset (keyboard controller)");
+}
+
 /* Some of it lies above the hole for devices. */
 static void memory_above_the_hole(void **state)
 {
@@ -367,6 +381,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_its_machine),
         cmocka_unit_test(cloud_kernel_and_reset),
+        cmocka_unit_test(mp_table),
         cmocka_unit_test(memory_above_the_hole),
         cmocka_unit_test(elf_pvh),
         cmocka_unit_test(elf_64),
