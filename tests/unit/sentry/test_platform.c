@@ -2,6 +2,8 @@
 /* SPDX-FileCopyrightText: The cella authors */
 
 /* The ptrace platform with real guest code, and mm on top of it: what a guest does, the sentry sees, and nobody else. */
+#include <sys/ptrace.h>
+
 #include "platform_world.h"
 
 static void test_calls(void **state)
@@ -212,6 +214,52 @@ static void *run_other(void *argument)
     return NULL;
 }
 
+/* Its thread of the stub dies while it is stopped: no wait has said so. */
+static void *die_stopped(void *argument)
+{
+    struct other *other = argument;
+    struct task task = {.mm = other->mm};
+    struct user_regs_struct regs;
+
+    kernel_lock();
+    current = &task;
+    TAILQ_INSERT_TAIL(all_tasks, &task, link);
+    assert_int_equal(platform->new_context(other->mm->host_as, &task.host_context), 0);
+    assert_int_equal(run(&other->guest), PLATFORM_SYSCALL);
+    assert_int_equal(kill(task.host_context->as->pid, SIGKILL), 0);
+    while (ptrace(PTRACE_GETREGS, task.host_context->tid, 0, &regs) == 0)
+        continue;
+    other->event = run(&other->guest);
+    platform->release_context(task.host_context);
+    TAILQ_REMOVE(all_tasks, &task, link);
+    current = NULL;
+    kernel_unlock();
+    return NULL;
+}
+
+/* The address space can be given back all the same: that is the end of this test. */
+static void test_death_of_a_stopped_thread(void **state)
+{
+    struct other other = {.mm = current->mm};
+    struct guest guest;
+    pthread_t thread;
+
+    (void)state;
+    alarm(60); /* a wait for the stub's end has none */
+    LOAD(&guest, loop_calls);
+    copy_out(current->mm, CODE, "\xb8\x3a\0\0\0\x0f\x05", 7);
+    copy_out(current->mm, CODE + 16, blob_store_load,
+             (size_t)(blob_store_load_end - blob_store_load));
+    assert_int_equal(run(&guest), PLATFORM_SYSCALL);
+    other.guest.regs = (struct user_regs_struct){.rip = CODE + 16, .rsp = STACK, .rdi = DATA};
+    kernel_unlock();
+    pthread_create(&thread, NULL, die_stopped, &other);
+    pthread_join(thread, NULL);
+    kernel_lock();
+    assert_int_equal(other.event, PLATFORM_DEAD);
+    assert_int_equal(run(&guest), PLATFORM_DEAD);
+}
+
 static void test_threads(void **state)
 {
     enum { N = 12 };
@@ -286,8 +334,17 @@ static void test_unmap_under_writer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(calls),  TEST(memory),    TEST(stack_grows), TEST(fork),    TEST(exceptions),
-        TEST(xstate), TEST(interrupt), TEST(death),       TEST(threads), TEST(unmap_under_writer),
+        TEST(calls),
+        TEST(memory),
+        TEST(stack_grows),
+        TEST(fork),
+        TEST(exceptions),
+        TEST(xstate),
+        TEST(interrupt),
+        TEST(death),
+        TEST(threads),
+        TEST(unmap_under_writer),
+        TEST(death_of_a_stopped_thread),
     };
 
     platform = &platform_ptrace;

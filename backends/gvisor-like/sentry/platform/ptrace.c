@@ -52,9 +52,31 @@ static int wait_stop(struct platform_context *context, int *ret_status)
             continue;
         if (pid == context->tid && WIFSTOPPED(*ret_status))
             return 0;
-        context->as->dead = context->dead = true;
+        context->as->dead = context->dead = context->reaped = true;
+        context->as->reaped |= context->tid == context->as->pid;
         return -ESRCH;
     }
+}
+
+/* The whole stub ends; waits for one thread of it that was traced. The first one's end comes after the others'. */
+static void end_stub(struct platform_as *as, pid_t tid)
+{
+    int status;
+    pid_t pid;
+
+    if (!as->reaped)
+        kill(as->pid, SIGKILL);
+    do
+        pid = waitpid(tid, &status, __WALL);
+    while (pid < 0 ? errno == EINTR : WIFSTOPPED(status));
+}
+
+/* A thread that is traced when it dies stays until its tracer has seen that, and with it the first of its stub. */
+static void bury(struct platform_context *context)
+{
+    context->as->dead = true;
+    if (!context->reaped && context->tid != context->as->pid)
+        end_stub(context->as, context->tid);
 }
 
 /* A resting thread becomes this thread's. */
@@ -76,7 +98,7 @@ static void detach(struct platform_context *context, uint64_t to)
     if (context->dead)
         return;
     if (ptrace(PTRACE_SETREGS, context->tid, 0, &regs) || ptrace(PTRACE_DETACH, context->tid, 0, 0))
-        context->as->dead = true;
+        context->as->dead = context->dead = true;
 }
 
 struct user_regs_struct ptrace_own_regs(uint64_t rip)
@@ -262,9 +284,8 @@ static void release_as(struct platform_as *as)
         n_pool++;
         return;
     }
-    kill(as->pid, SIGKILL);
-    while (waitpid(as->pid, NULL, __WALL) < 0 && errno == EINTR)
-        continue;
+    if (!as->reaped)
+        end_stub(as, as->pid);
     as_free(as);
 }
 
@@ -334,7 +355,7 @@ static int new_context(struct platform_as *as, struct platform_context **ret_con
         error = set_regset(context, first_xstate, xstate_size);
     if (error) {
         if (context->tid)
-            as->dead = true;
+            bury(context);
         free(context);
         return error;
     }
@@ -358,6 +379,8 @@ static void release_context(struct platform_context *context)
         rest(as, context->tid);
     else
         as->threads--;
+    if (context->dead)
+        bury(context);
     free(context);
 }
 

@@ -21,6 +21,7 @@
 struct platform_as {
     pid_t pid;
     bool dead, fresh; /* fresh: not yet bound to its parent's death */
+    bool reaped;      /* its id may be another's */
     unsigned threads;
     pthread_mutex_t lock; /* of what follows */
     unsigned n_resting;
@@ -43,7 +44,7 @@ struct near {
 struct platform_context {
     struct platform_as *as;
     pid_t tid;
-    bool dead;
+    bool dead, reaped;
     bool interrupted, running; /* atomic */
     struct near near;
 };
