@@ -70,10 +70,10 @@ static inline int set_up(void **state)
 static inline int tear_down(void **state)
 {
     (void)state;
-    alarm(0);
     fake_task_end();
     assert_int_equal(memfile_used(), 0);
     kernel_unlock();
+    alarm(0);
     return 0;
 }
 

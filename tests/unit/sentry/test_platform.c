@@ -214,7 +214,18 @@ static void *run_other(void *argument)
     return NULL;
 }
 
-/* Its thread of the stub dies while it is stopped: no wait has said so. */
+static int stage; /* of what follows; with the kernel's lock */
+
+static void until_stage(int wanted)
+{
+    for (; stage < wanted; kernel_lock()) {
+        kernel_unlock();
+        usleep(1000);
+    }
+}
+
+/* Its thread of the stub dies while it is stopped, and no wait has said so. It gives back the address space, too:
+   the end of this thread would let go of what it traces. */
 static void *die_stopped(void *argument)
 {
     struct other *other = argument;
@@ -232,12 +243,14 @@ static void *die_stopped(void *argument)
     other->event = run(&other->guest);
     platform->release_context(task.host_context);
     TAILQ_REMOVE(all_tasks, &task, link);
+    stage = 1;
+    until_stage(2);
+    mm_put(other->mm);
     current = NULL;
     kernel_unlock();
     return NULL;
 }
 
-/* The address space can be given back all the same: that is the end of this test. */
 static void test_death_of_a_stopped_thread(void **state)
 {
     struct other other = {.mm = current->mm};
@@ -245,19 +258,22 @@ static void test_death_of_a_stopped_thread(void **state)
     pthread_t thread;
 
     (void)state;
-    alarm(60); /* a wait for the stub's end has none */
     LOAD(&guest, loop_calls);
     copy_out(current->mm, CODE, "\xb8\x3a\0\0\0\x0f\x05", 7);
     copy_out(current->mm, CODE + 16, blob_store_load,
              (size_t)(blob_store_load_end - blob_store_load));
     assert_int_equal(run(&guest), PLATFORM_SYSCALL);
     other.guest.regs = (struct user_regs_struct){.rip = CODE + 16, .rsp = STACK, .rdi = DATA};
-    kernel_unlock();
     pthread_create(&thread, NULL, die_stopped, &other);
-    pthread_join(thread, NULL);
-    kernel_lock();
+    until_stage(1);
     assert_int_equal(other.event, PLATFORM_DEAD);
     assert_int_equal(run(&guest), PLATFORM_DEAD);
+    fake_enter(mm_new());
+    current->mm->tasks = 1;
+    stage = 2;
+    kernel_unlock();
+    pthread_join(thread, NULL);
+    kernel_lock();
 }
 
 static void test_threads(void **state)
