@@ -29,6 +29,8 @@ static int call_start(struct peer *p, json_t *args, const struct pending *from,
     (void)args;
     if (w->state != W_CREATED)
         return fail(err, -EPROTO, "start: the cell has been started before; a cell runs once");
+    if (w->ended) /* who asked for the start that failed is not answered yet */
+        return fail(err, -EPROTO, "start: the cell has ended; a cell runs once");
     w->starter = *from;
     warden_step(w, "start", now_ns());
     w->start_error = cell_start(w, err); /* answered when the cell has ended, with its reason */
@@ -250,8 +252,20 @@ static int call_reach(struct peer *p, json_t *args, const struct pending *from,
                   : reach_begin(p->warden, from, (uint64_t)ms, err);
 }
 
+/* Who has gone away waits no more. */
+static void waiters_prune(struct warden *w)
+{
+    size_t i, n = 0;
+
+    for (i = 0; i < w->n_waiters; i++)
+        if (peer_find(w, w->waiters[i].peer))
+            w->waiters[n++] = w->waiters[i];
+    w->n_waiters = n;
+}
+
 static int waiter_add(struct warden *w, const struct pending *from, struct cella_error *err)
 {
+    waiters_prune(w);
     if (w->n_waiters == ARRAY_LEN(w->waiters))
         return fail(err, -EBUSY, "too many clients wait for this cell");
     w->waiters[w->n_waiters++] = *from;

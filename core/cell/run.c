@@ -35,6 +35,8 @@ static void link_hello(void *ctx, uint32_t version)
 
     loop_timer_cancel(w->loop, w->hello_timer);
     w->hello_timer = 0;
+    if (w->ended) /* in this turn of the loop; who asked for the start is told why */
+        return;
     w->state = W_RUNNING;
     json_object_set_new(w->cell, "state", json_string("running"));
     warden_save(w);

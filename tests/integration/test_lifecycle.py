@@ -17,6 +17,7 @@ import pytest
 
 from harness import PATIENCE
 from harness import cella as harness, guests
+from harness.warden import Warden
 
 pytestmark = pytest.mark.lab
 
@@ -145,6 +146,17 @@ def test_exec_into_a_cell_that_is_removed_meanwhile(cella, removed):
             assert rm.returncode == 0
         else:  # its lock goes a moment after its connections
             harness.wait_until(lambda: cella("gc") and not (cella.state / "names" / cell).is_symlink(), 20, "gc takes it away")
+
+
+@pytest.mark.quick
+def test_who_went_away_waits_no_more(cella):
+    """As many as a warden has places for have asked for a cell's end and left; one more is told of it."""
+    with cella.cell() as cell, Warden(cella.directory(cell)) as stays:
+        for _ in range(40):
+            with Warden(cella.directory(cell)) as leaves:
+                leaves.ask("wait")
+            stays.call("policy")  # by the second one, the warden has seen that end
+        assert stays.call("stop", kill=True)["ended"] == "stop"
 
 
 @pytest.mark.kvm

@@ -45,10 +45,14 @@ class Warden:
             data += more
         return data
 
-    def call(self, what, /, **args):
+    def ask(self, what, /, **args):
+        """Sends a call; nobody waits for its answer."""
         self._last += 1
         payload = json.dumps({"call": what, "args": args}).encode()
         self._sock.sendall(_HEADER.pack(len(payload), _CALL, 0, 0, self._last) + payload)
+
+    def call(self, what, /, **args):
+        self.ask(what, **args)
         while True:
             length, kind, _, _, number = _HEADER.unpack(self._read(_HEADER.size))
             reply = json.loads(self._read(length))
