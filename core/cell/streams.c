@@ -281,7 +281,7 @@ int relay_frame(struct warden *w, struct peer *p, const struct cella_frame *f,
         return -EPROTO;
     }
     r = relay_find(p, f->stream);
-    if (!r || !w->link) /* crossed the terminal frame, or the cell's end, whose link took the streams along */
+    if (!r || !w->link) /* crossed the terminal frame, or the end of the link with its streams */
         return 0;
     if (f->type == CELLA_FRAME_DATA && r->op == CELLA_OP_PUT) {
         crypto_hash_sha256_update(&r->hash, payload, f->length);

@@ -39,14 +39,18 @@ static int warden_gone(const struct config *c, const struct options *o, const ch
     return ended || r == -ENOENT ? cell_gone(c, o, cell) : -EPIPE;
 }
 
-static int exec_status(const struct config *c, const struct options *o, const char *cell,
-                       const struct session_end *end)
+static int exec_status(struct client *cl, const struct config *c, const struct options *o,
+                       const char *cell, const struct session_end *end)
 {
     int sig, status = session_status(end, &sig);
+    struct errbuf eb;
     char text[32];
 
-    if (status < 0)
+    if (status < 0) {
+        /* that the agent is gone is told at once; how the cell ended is recorded before this is answered */
+        client_call(cl, "wait", NULL, NULL, NULL, NULL, NULL, errbuf_init(&eb));
         return cell_gone(c, o, cell);
+    }
     if (status == CLI_TIMEOUT && end->type == CELLA_FRAME_EXIT && o->timeout) {
         human_time(o->timeout, text);
         cli_say("killed: wall-clock limit %s reached", text);
@@ -77,7 +81,7 @@ int verb_exec(const struct options *o, int argc, char **argv)
     if (r == -EPIPE && end.type)
         r = 128 + SIGPIPE;
     else if (r == 0)
-        r = exec_status(c, o, argv[0], &end);
+        r = exec_status(cl, c, o, argv[0], &end);
     else if (r == -EPIPE)
         r = warden_gone(c, o, argv[0]);
     client_free(cl);

@@ -149,6 +149,18 @@ def test_exec_into_a_cell_that_is_removed_meanwhile(cella, removed):
 
 
 @pytest.mark.quick
+def test_exec_says_how_its_cell_ended(cella):
+    """The command's end is told when the agent is gone; the cell's, and why, is recorded a moment later."""
+    with cella.cell() as cell:
+        running = cella.spawn("exec", cell, "--", "sh", "-c", "echo ready; sleep 1000")
+        assert running.stdout.readline() == b"ready\n"
+        os.kill(cella.gate(cell), signal.SIGSTOP)  # the end of the cell waits for its last words
+        os.kill(cella.agent(cell), signal.SIGKILL)
+        _, err = running.communicate(timeout=60)
+        assert running.returncode == 125 and b"the cell was ended: agent" in err, err
+
+
+@pytest.mark.quick
 def test_who_went_away_waits_no_more(cella):
     """As many as a warden has places for have asked for a cell's end and left; one more is told of it."""
     with cella.cell() as cell, Warden(cella.directory(cell)) as stays:
