@@ -107,56 +107,129 @@ int verb_resume(const struct options *o, int argc, char **argv)
     return simple_call(o, argv[0], "resume");
 }
 
-static int stop_one(const struct options *o, const char *cell)
+/* The warden ended before it read what it was asked. In an orderly end it records how, or removes its cell, before its
+   connections go, and holds its lock a moment longer. 1: *ret is what it left; 0: nothing is left; else it died. */
+static int left_behind(const struct config *c, const char *id, struct cell_info *ret)
 {
-    json_int_t ms = o->grace ? (json_int_t)((o->grace + 999999) / 1000000) : 10000;
-    json_t *args = json_pack("{s:b, s:I}", "kill", o->kill, "timeout_ms", ms), *summary = NULL;
+    const struct timespec moment = {0, 10000000};
+    struct errbuf eb;
+    int i, r;
+
+    for (i = 0; i < 100; i++) {
+        r = store_find(c->state_dir, id, ret, errbuf_init(&eb));
+        if (r < 0)
+            return r == -ENOENT ? 0 : r;
+        if (!ret->alive && !strcmp(ret->state, "stopped"))
+            return 1;
+        cell_info_fini(ret);
+        nanosleep(&moment, NULL);
+    }
+    return -EPIPE;
+}
+
+/* Of a call to a warden that lived a moment ago: nobody was there to answer. */
+static int unanswered(int r)
+{
+    return r == -EPIPE || r == -ECONNREFUSED || r == -ENOTCONN || r == -ENOENT;
+}
+
+static int ask(const struct config *c, const char *id, const char *call, json_t *args,
+               json_t **ret_summary)
+{
+    struct client *cl = NULL;
+    int r = client_connect(c, id, &cl, cli_err);
+
+    if (r == 0)
+        r = client_call(cl, call, args, ret_summary, NULL, NULL, NULL, cli_err);
+    client_free(cl);
+    return r;
+}
+
+static json_t *summary_of(const struct cell_info *info)
+{
+    return json_incref(json_object_get(info->json, "summary"));
+}
+
+static int stop_asked(const struct config *c, const struct cell_info *info, json_t *args,
+                      const char *cell, json_t **ret_summary)
+{
+    struct cell_info left;
+    int r = ask(c, info->id, "stop", args, ret_summary), what;
+
+    if (!info->alive || !unanswered(r) || (what = left_behind(c, info->id, &left)) < 0)
+        return r;
+    if (what == 0)
+        return fail(cli_err, -ENOENT, "cell %s ended and was removed meanwhile", cell);
+    *ret_summary = summary_of(&left);
+    cell_info_fini(&left);
+    return 0;
+}
+
+/* A dead one's warden is gone, and only gc knows what it left. */
+static int rm_stopped(const struct config *c, const struct cell_info *info, const char *cell,
+                      json_t **ret_summary)
+{
+    if (strcmp(info->state, "stopped") != 0)
+        return fail(cli_err, -EBUSY,
+                    "cell %s is dead: its warden is gone; \"cella gc\" cleans up and removes it",
+                    cell);
+    *ret_summary = summary_of(info);
+    return cell_remove_stopped(c, info, cli_err);
+}
+
+static int rm_asked(const struct config *c, const struct cell_info *info, json_t *args,
+                    const char *cell, json_t **ret_summary)
+{
+    struct cell_info left;
+    int r, what;
+
+    if (!info->alive)
+        return rm_stopped(c, info, cell, ret_summary);
+    r = ask(c, info->id, "rm", args, ret_summary);
+    if (!unanswered(r) || (what = left_behind(c, info->id, &left)) < 0)
+        return r;
+    if (what == 0) /* by somebody else; it is gone, as it was asked */
+        return 0;
+    r = rm_stopped(c, &left, cell, ret_summary);
+    cell_info_fini(&left);
+    return r;
+}
+
+/* `asked`: what is done about the cell that was found. */
+static int end_one(const struct options *o, const char *cell, json_t *own_args,
+                   int (*asked)(const struct config *c, const struct cell_info *info, json_t *args,
+                                const char *cell, json_t **ret_summary))
+{
+    json_t *summary = NULL;
+    struct cell_info info;
     struct config *c;
-    struct client *cl;
-    int r = cli_connect(o, cell, &c, &cl);
+    int r = cli_config(o, &c);
 
     if (r == 0) {
-        r = client_call(cl, "stop", args, &summary, NULL, NULL, NULL, cli_err);
-        client_free(cl);
+        r = store_find(c->state_dir, cell, &info, cli_err);
+        if (r == 0) {
+            r = asked(c, &info, own_args, cell, &summary);
+            cell_info_fini(&info);
+        }
         config_free(c);
     }
-    json_decref(args);
-    if (r == 0 && o->json)
+    json_decref(own_args);
+    if (r == 0 && o->json && summary)
         r = print_json(summary);
     json_decref(summary);
     return r;
 }
 
+static int stop_one(const struct options *o, const char *cell)
+{
+    json_int_t ms = o->grace ? (json_int_t)((o->grace + 999999) / 1000000) : 10000;
+
+    return end_one(o, cell, json_pack("{s:b, s:I}", "kill", o->kill, "timeout_ms", ms), stop_asked);
+}
+
 static int rm_one(const struct options *o, const char *cell)
 {
-    json_t *args = json_pack("{s:b}", "force", o->force), *summary = NULL;
-    struct cell_info info = {.alive = 0};
-    struct config *c;
-    struct client *cl = NULL;
-    int r = cli_config(o, &c);
-
-    if (r == 0)
-        r = store_find(c->state_dir, cell, &info, cli_err);
-    if (r == 0 && !info.alive) {
-        if (!strcmp(info.state, "stopped"))
-            r = cell_remove_stopped(c, &info, cli_err);
-        else
-            r = fail(cli_err, -EBUSY,
-                     "cell %s is dead: its warden is gone; \"cella gc\" cleans up and removes it",
-                     cell);
-    } else if (r == 0) {
-        r = client_connect(c, info.id, &cl, cli_err);
-        if (r == 0)
-            r = client_call(cl, "rm", args, &summary, NULL, NULL, NULL, cli_err);
-    }
-    if (r == 0 && o->json)
-        r = print_json(summary);
-    client_free(cl);
-    cell_info_fini(&info);
-    config_free(c);
-    json_decref(args);
-    json_decref(summary);
-    return r;
+    return end_one(o, cell, json_pack("{s:b}", "force", o->force), rm_asked);
 }
 
 /* Each cell is tried; the first failure is the one that main() reports, the others are said here.

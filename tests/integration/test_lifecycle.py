@@ -119,6 +119,15 @@ def sleeps_in_poll(pid):
         return handle.read().split()[0] in ("7", "271")  # poll, ppoll
 
 
+def gone(pid):
+    """It has no descriptors any more; its parent may not have heard of it."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as handle:
+            return handle.read().rsplit(")", 1)[1].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("removed", [True, False])
 def test_exec_into_a_cell_that_is_removed_meanwhile(cella, removed):
@@ -146,6 +155,36 @@ def test_exec_into_a_cell_that_is_removed_meanwhile(cella, removed):
             assert rm.returncode == 0
         else:  # its lock goes a moment after its connections
             harness.wait_until(lambda: cella("gc") and not (cella.state / "names" / cell).is_symlink(), 20, "gc takes it away")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("words", [("stop",), ("rm",), ("rm", "--force")], ids=" ".join)
+def test_who_asks_for_the_end_of_a_cell_that_just_ends(cella, words):
+    """Their request comes too late to be read. What they asked for is done; no warden has died."""
+    with cella.cell() as cell:
+        pid, agent = cella.warden(cell), cella.agent(cell)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            os.kill(agent, signal.SIGKILL)
+            harness.wait_until(lambda: gone(agent), 20, "the end of the agent")
+            late = cella.spawn(*words, cell)
+            harness.wait_until(lambda: sleeps_in_poll(late.pid), 20, "its request")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        _, err = late.communicate(timeout=60)
+        assert (late.returncode, err) == (0, b"")
+        if words == ("stop",):
+            assert cella.inspect(cell)["summary"]["ended"] == "agent"
+        else:
+            assert not (cella.state / "names" / cell).is_symlink()
+
+
+@pytest.mark.quick
+def test_remove_says_how_a_stopped_cell_had_ended(cella):
+    with cella.cell() as cell:
+        cella("stop", "--kill", cell).ok()
+        assert cella("rm", "--json", cell).ok().json()["ended"] == "stop"
+        assert not (cella.state / "names" / cell).is_symlink()
 
 
 @pytest.mark.quick
