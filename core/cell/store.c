@@ -5,15 +5,17 @@
  * store - cells as directories below the state directory.
  *
  * Invariants: a cell directory is created and its lock taken under the store lock, so nobody sees
- * an unlocked directory of a live cell. A free lock means a dead warden. A name is a symbolic link,
- * made with the exclusive semantics of symlink(2). A slot file is locked before it is used and
- * never unlinked, so that two processes cannot hold different inodes of one slot. Lock order: store
- * lock, then cell lock.
+ * an unlocked directory of a live cell. A free lock means a dead warden. Who only looks shares the
+ * lock for that moment: lookers are not taken for wardens, and who takes it over waits for them.
+ * A name is a symbolic link, made with the exclusive semantics of symlink(2). A slot file is locked
+ * before it is used and never unlinked, so that two processes cannot hold different inodes of one
+ * slot. Lock order: store lock, then cell lock.
  */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "store.h"
 
@@ -64,14 +66,14 @@ static int store_lock(const char *state_dir, struct cella_error *err)
     return steal_fd(&fd);
 }
 
-/* 1 when somebody holds the lock of the cell directory. */
+/* 1 when a warden, or who cleans up after one, holds the lock of the cell directory. */
 static int cell_alive(int dirfd)
 {
     auto_close int fd = openat(dirfd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 
     if (fd < 0)
         return 0;
-    return flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    return flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
 static void copy_member(const json_t *json, const char *key, char *out, size_t cap)
@@ -201,12 +203,21 @@ void cell_dir_close(struct cell_dir *d)
     d->dirfd = d->lockfd = -1;
 }
 
-static int lock_take(struct cell_dir *d)
+/* Nobody but lookers can have that of a new directory. */
+static int lock_take(struct cell_dir *d, int new)
 {
+    const struct timespec moment = {0, 5000000};
+    int i, r;
+
     d->lockfd = openat(d->dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (d->lockfd < 0)
         return -errno;
-    return flock(d->lockfd, LOCK_EX | LOCK_NB) < 0 ? (errno == EWOULDBLOCK ? -EBUSY : -errno) : 0;
+    if (new)
+        return flock(d->lockfd, LOCK_EX) < 0 ? -errno : 0;
+    for (i = 0; (r = flock(d->lockfd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && i < 100;
+         i++)
+        nanosleep(&moment, NULL);
+    return r == 0 ? 0 : errno == EWOULDBLOCK ? -EBUSY : -errno;
 }
 
 static int dir_open(const char *state_dir, const char *id, int make, struct cell_dir *ret)
@@ -220,7 +231,7 @@ static int dir_open(const char *state_dir, const char *id, int make, struct cell
     if (make && mkdir(d.path, 0700) < 0)
         return -errno;
     d.dirfd = open(d.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    r = d.dirfd < 0 ? -errno : lock_take(&d);
+    r = d.dirfd < 0 ? -errno : lock_take(&d, make);
     if (r == 0 && make && mkdirat(d.dirfd, "scratch", 0700) < 0)
         r = -errno;
     if (r < 0) {

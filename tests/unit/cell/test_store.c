@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -147,6 +148,45 @@ static void name_of_a_recordless_cell_goes_too(void **state)
     assert_int_equal(store_remove(dir, &d, "brief"), 0);
 }
 
+/* cella ps beside cella ps, or beside who cleans up. */
+static void lookers_are_no_wardens(void **state)
+{
+    struct cell_dir d;
+    struct cell_info info;
+    char path[128], id[CELLA_ID_LEN + 1], c;
+    int fd, looks[2], go[2];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(store_create(dir, "seen", &d, err), 0);
+    save_state(&d, "seen", "running");
+    memcpy(id, d.id, sizeof(id));
+    cell_dir_close(&d);
+    snprintf(path, sizeof(path), "%s/cells/%s/lock", dir, id);
+    assert_true(pipe(looks) == 0 && pipe(go) == 0);
+    pid = fork();
+    if (pid == 0) {
+        fd = open(path, O_RDWR);
+        if (fd < 0 || flock(fd, LOCK_SH) < 0 || write(looks[1], "", 1) != 1 ||
+            read(go[0], &c, 1) != 1)
+            _exit(1);
+        usleep(20000);
+        _exit(0);
+    }
+    assert_int_equal(read(looks[0], &c, 1), 1);
+    assert_int_equal(store_find(dir, "seen", &info, err), 0);
+    assert_int_equal(info.alive, 0);
+    cell_info_fini(&info);
+    assert_int_equal(write(go[1], "", 1), 1);
+    assert_int_equal(store_adopt(dir, id, &d, err), 0); /* a moment later */
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(store_remove(dir, &d, "seen"), 0);
+    close(looks[0]);
+    close(looks[1]);
+    close(go[0]);
+    close(go[1]);
+}
+
 static void living_warden_is_not_adopted(void **state)
 {
     struct cell_dir a, b;
@@ -187,6 +227,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(failed_create_leaves_no_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(dead_warden_is_seen, setup, teardown),
         cmocka_unit_test_setup_teardown(name_of_a_recordless_cell_goes_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(lookers_are_no_wardens, setup, teardown),
         cmocka_unit_test_setup_teardown(living_warden_is_not_adopted, setup, teardown),
         cmocka_unit_test_setup_teardown(slots_are_unique_and_wait_for_cleanup, setup, teardown),
     };
