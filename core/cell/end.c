@@ -145,7 +145,9 @@ static void end_now(void *data)
     usage = final_usage(w, &stats);
     if (!strcmp(w->ended, "agent") && stats.limit_hit & CELLA_LIMIT_HIT_MEMORY)
         w->ended = "memory";
-    link_free(w->link); /* ends every stream; the clients are told */
+    reach_drop(w);
+    update_drop(w);
+    link_free(w->link); /* and its streams; their clients see the end of this process */
     w->link = NULL;
     w->main_stream = NULL;
     gate_unwatch(w); /* its end is no accident any more */

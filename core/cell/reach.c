@@ -115,6 +115,14 @@ static void reach_fail_text(struct reach *x, int code, const char *text)
     reach_fail(x, err);
 }
 
+void reach_drop(struct warden *w)
+{
+    if (!w->reach)
+        return;
+    w->reach->begun = 0; /* the gate goes with the cell */
+    reach_fail_text(w->reach, -ENOTCONN, "the cell ended during the measurement");
+}
+
 static void reach_late(void *data)
 {
     struct reach *x = data;

@@ -96,6 +96,20 @@ static int guest_tell(struct warden *w, const struct pending *from, const struct
     return 0;
 }
 
+void update_drop(struct warden *w)
+{
+    struct update *u = w->machine ? &w->machine->update : NULL;
+    struct errbuf eb;
+    struct cella_error *err = errbuf_init(&eb);
+
+    if (!u || !u->under_way)
+        return;
+    u->under_way = 0;
+    fail(err, -ENOTCONN, "update: the cell ended before its guest had been told");
+    record(w, "refused", &u->is, eb.text, NULL);
+    peer_reply_error(w, &u->from, err);
+}
+
 static int possible(const struct warden *w, struct cella_error *err)
 {
     if (w->ended || (w->state != W_RUNNING && w->state != W_PAUSED))

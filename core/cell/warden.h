@@ -205,6 +205,8 @@ void arrows_undo(struct warden *w, size_t until);
 /* reach.c */
 /* ms: the time it may take; 0: the usual. */
 int reach_begin(struct warden *w, const struct pending *from, uint64_t ms, struct cella_error *err);
+/* The cell ends: one that is under way has no result, and who asked for it is told. */
+void reach_drop(struct warden *w);
 /* 1: what the summary of an earlier measurement was bound to is not what is there now. */
 int reach_stale(const struct warden *w, const json_t *summary);
 
@@ -299,6 +301,8 @@ int main_start(struct warden *w, struct cella_error *err);
 /* The call of that name; `from` is answered now or when the guest has been told. */
 int cell_update(struct warden *w, json_t *args, const struct pending *from,
                 struct cella_error *err);
+/* The cell ends: who waits for its guest to be told hears that. */
+void update_drop(struct warden *w);
 /* After backend_start(): what was changed in the parent. */
 int copy_limits(struct warden *w, struct cella_error *err);
 

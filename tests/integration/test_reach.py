@@ -367,7 +367,8 @@ def test_cell_that_ends_meanwhile(cella):
     with cella.cell() as cell:
         with _held(cella, cell) as process:
             cella("rm", "--force", cell).ok()
-        assert process.wait(60) == 125
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 125 and b"the cell ended during the measurement" in errors, errors
 
 
 # ---- what is refused

@@ -307,6 +307,35 @@ static void limits_that_one_refuses_are_nobodys(void **state)
     assert_true(r < 0 && !text[0]);
 }
 
+/* The cell ends while its guest is being told: once. */
+static void who_waits_for_a_guest_hears_of_the_end(void **state)
+{
+    static const struct script s = {0};
+    const struct config_limits made = {.memory = 128 << 20, .cpu_millis = 2000, .pids = 64};
+    const struct pending from = {.peer = 1, .call = 9};
+    json_t *args = json_pack("{s:i}", "pids", 9);
+    pid_t pid = begin(&s, 0);
+    const char *told;
+
+    (void)state;
+    assert_int_equal(machine_start(&w, errbuf_init(&eb)), 0);
+    loop_run(w.loop);
+    log_text();
+    text[0] = 0;
+    w.state = W_RUNNING;
+    w.req.limits = w.made = made;
+    assert_int_equal(cell_update(&w, args, &from, errbuf_init(&eb)), 0);
+    json_decref(args);
+    update_drop(&w);
+    update_drop(&w);
+    told = strstr(end(pid), "error9(update: the cell ended before");
+    assert_non_null(told);
+    assert_null(strstr(told + 1, "error9"));
+    assert_non_null(strstr(text, "audit:cell.update"));
+    assert_null(strstr(text, "ok9"));
+    assert_int_equal(w.req.limits.pids, 64);
+}
+
 static int setup(void **state)
 {
     char shown[64];
@@ -340,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_cell_goes_on_when_its_snapshot_fails),
         cmocka_unit_test(new_limits_reach_backend_and_guest),
         cmocka_unit_test(limits_that_one_refuses_are_nobodys),
+        cmocka_unit_test(who_waits_for_a_guest_hears_of_the_end),
     };
 
     cmocka_set_test_filter(getenv("CMOCKA_FILTER"));
