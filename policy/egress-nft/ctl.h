@@ -60,7 +60,7 @@ enum ctl_type {
     CTL_PUBLISH,   /* plugin: fd {policy table}; kill what it does not allow */
     CTL_PUBLISHED, /* gate: tx = flows killed, gen */
     CTL_FLUSH,     /* plugin: say everything you know now; count = 1: and end every flow */
-    CTL_FLUSHED,
+    CTL_FLUSHED,   /* gate: it is said; count as in CTL_FLUSH */
     CTL_ENGINE, /* plugin: fd {the gate's end of engine.h}; without fd: there is no engine any more */
     CTL_REACH_BEGIN, /* plugin: name = nonce, ports [tx, rx], twin ports [tx_delta, rx_delta],
                          held ports [dst, port], 0 = none; count = ms */

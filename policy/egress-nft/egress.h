@@ -48,7 +48,8 @@ struct egress {
     pid_t pid;
     int watched;
     int pending;            /* attach has begun; attach_wait ends it */
-    int flushed;            /* CTL_FLUSHED came */
+    int flushed;            /* CTL_FLUSHED came, as it was asked for */
+    int last;               /* it was asked to end every flow */
     struct ctl_msg replied; /* last CTL_PUBLISHED */
     struct document document, ceiling;
     int has_ceiling;

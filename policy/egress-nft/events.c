@@ -164,7 +164,7 @@ int gate_message(struct egress *e, const struct ctl_msg *m)
     proto = proto_name(m->proto, number);
     switch (m->type) {
     case CTL_FLUSHED:
-        e->flushed = 1;
+        e->flushed = m->count || !e->last; /* else of one before, which was given up */
         return 0;
     case CTL_PUBLISHED:
         e->replied = *m;

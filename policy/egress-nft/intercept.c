@@ -130,7 +130,7 @@ int intercept_message(struct egress *e, const struct ctl_msg *m)
         e->http.replied = *m;
         return m->tx < UINT64_C(1) << 32 ? 0 : -EBADMSG;
     case CTL_FLUSHED:
-        e->http.flushed = 1;
+        e->http.flushed = m->count || !e->last;
         return 0;
     case CTL_DENY: /* all that the engine has to say about traffic; the gate says the rest */
         return gate_message(e, m);

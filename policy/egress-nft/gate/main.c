@@ -57,7 +57,7 @@ static void publish(struct gate *g, int own_fd)
 /* `final`: the cell is gone, so its flows end here and are accounted for. */
 static void flush(struct gate *g, int final)
 {
-    struct ctl_msg m = {.type = CTL_FLUSHED};
+    struct ctl_msg m = {.type = CTL_FLUSHED, .count = final != 0};
 
     dns_udp_ready(g, &g->dns_udp, 0);
     nflog_flush(g);

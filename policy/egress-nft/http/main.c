@@ -128,7 +128,7 @@ static void publish(struct engine *e, int own_fd)
 
 static void flush(struct engine *e, int final)
 {
-    struct ctl_msg m = {.type = CTL_FLUSHED};
+    struct ctl_msg m = {.type = CTL_FLUSHED, .count = final != 0};
     struct ctl_msg rest = {.type = CTL_DENY,
                            .reason = REASON_LIMIT,
                            .proto = 6,

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <arpa/inet.h>
@@ -164,6 +165,38 @@ static void test_limits_stay_used_up(void **state)
     forget_events();
 }
 
+static void no_matter(void *ctx, const struct cella_flow *flow)
+{
+    (void)ctx;
+    (void)flow;
+}
+
+/* It gets no processor for longer than anybody waits for a report, and its answer to that comes first; the cell's end
+   still hears of its flows. */
+static void test_last_words_of_a_slow_one(void **state)
+{
+    void *cell = up_with(DOC(FIRST));
+    pid_t flow = flow_start("hello"), waker;
+
+    (void)state;
+    forget_events();
+    kill((pid_t)at.gate_pid, SIGSTOP);
+    assert_int_equal(world.ops->report(cell, NULL, no_matter, NULL), 0);
+    waker = fork();
+    if (waker == 0) {
+        usleep(300000);
+        kill((pid_t)at.gate_pid, SIGCONT);
+        _exit(0);
+    }
+    assert_int_equal(world.ops->finish(cell, NULL), 0);
+    assert_int_equal(waitpid(waker, NULL, 0), waker);
+    assert_int_equal(wait_child(flow), ECONNRESET);
+    assert_non_null(find_event("net.flow", "", NULL, -1));
+    assert_int_equal(find_event("net.flow", "", NULL, -1)->tx, 5);
+    world.ops->detach(cell);
+    forget_events();
+}
+
 static void test_what_has_no_gate(void **state)
 {
     struct cella_policy policy = {.hdr = CELLA_HDR_INIT(struct cella_policy, CELLA_KIND_POLICY),
@@ -190,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_closed_then_as_it_was),
         cmocka_unit_test(test_in_the_middle_of_a_change),
         cmocka_unit_test(test_limits_stay_used_up),
+        cmocka_unit_test(test_last_words_of_a_slow_one),
         cmocka_unit_test(test_what_has_no_gate),
     };
 
