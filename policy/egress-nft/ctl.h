@@ -70,7 +70,7 @@ enum ctl_type {
     CTL_ATTACH, /* plugin, to a setup that is ready: count = slot, tx = 1: with a tap; fds {policy table, cell
                    namespace or the table again, ledger} */
     CTL_REACH_DONE, /* gate: done as asked; tx = where to go on, 0: everything was told; count = 1: it had
-                       ended by itself */
+                       ended by itself; suppressed = as in what was asked: the number of the question */
     CTL_TYPES
 };
 

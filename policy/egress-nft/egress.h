@@ -62,6 +62,7 @@ struct egress {
         int on, done, expired, lost; /* lost: with a gate that died */
         uint32_t twin_lo, twin_hi;
         uint64_t until, next; /* monotonic ns; where the gate goes on telling */
+        uint64_t asked;       /* the number of the last question to the gate */
         struct ctl_seen *seen;
         size_t n_seen;
     } reach;

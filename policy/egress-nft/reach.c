@@ -35,12 +35,13 @@ static int kernel_ports(struct egress *e, uint32_t lo, uint32_t hi, struct cella
 static int ask_gate(struct egress *e, const struct ctl_msg *m, struct cella_error *err)
 {
     uint64_t deadline = now_ns() + REACH_NS;
-    struct ctl_msg got;
+    struct ctl_msg question = *m, got;
     int r;
 
+    question.suppressed = ++e->reach.asked;
     e->reach.done = 0;
     e->reach.next = 0;
-    r = e->ctl < 0 ? -EPIPE : send_fds(e->ctl, m, sizeof(*m), NULL, 0);
+    r = e->ctl < 0 ? -EPIPE : send_fds(e->ctl, &question, sizeof(question), NULL, 0);
     while (r == 0 && e->ctl >= 0 && !e->reach.done) {
         r = ctl_wait(e->ctl, deadline, &got, NULL, NULL);
         if (r == 0)
@@ -184,6 +185,10 @@ int reach_message(struct egress *e, const struct ctl_msg *m)
 {
     struct ctl_seen *p;
 
+    if (m->type == CTL_REACH_DONE && m->suppressed != e->reach.asked) {
+        e->reach.n_seen = 0; /* of a question that was given up, as what was told before it */
+        return 0;
+    }
     if (m->type == CTL_REACH_DONE) {
         e->reach.done = 1;
         e->reach.next = m->tx;

@@ -382,7 +382,7 @@ static size_t end(struct gate *g, size_t from)
 
 void reach_control(struct gate *g, const struct ctl_msg *m)
 {
-    struct ctl_msg done = {.type = CTL_REACH_DONE};
+    struct ctl_msg done = {.type = CTL_REACH_DONE, .suppressed = m->suppressed};
 
     if (m->type == CTL_REACH_BEGIN)
         begin(g, m);

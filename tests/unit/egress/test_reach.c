@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <sched.h>
@@ -298,6 +299,24 @@ static void test_ends_by_itself(void **state)
     forget_events();
 }
 
+/* The gate answers what was given up, and then what is asked now. */
+static void test_answers_that_come_too_late(void **state)
+{
+    struct cella_attached at = {0};
+    void *cell = attach_cell(0, POLICY, &at);
+
+    (void)state;
+    kill((pid_t)at.gate_pid, SIGSTOP);
+    assert_int_equal(begin(cell, 5000), -ETIMEDOUT);
+    kill((pid_t)at.gate_pid, SIGCONT);
+    assert_int_equal(begin(cell, 5000), 0);
+    assert_int_equal(try("203.0.113.10", 80, JUDGED, SOCK_STREAM, SAID), 0);
+    assert_int_equal(end(cell), 0);
+    assert_int_equal(judged[0].bytes, strlen(SAID));
+    world.ops->detach(cell);
+    forget_events();
+}
+
 static void test_bad_requests(void **state)
 {
     struct cella_reach r = {.hdr = CELLA_HDR_INIT(struct cella_reach, CELLA_KIND_REACH),
@@ -399,7 +418,7 @@ int main(void)
         cmocka_unit_test(test_sink),           cmocka_unit_test(test_no_account),
         cmocka_unit_test(test_ends_by_itself), cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_expect),         cmocka_unit_test(test_tighten),
-        cmocka_unit_test(test_no_limits),
+        cmocka_unit_test(test_no_limits),      cmocka_unit_test(test_answers_that_come_too_late),
     };
 
     return cmocka_run_group_tests(tests, group_up, group_down);
