@@ -139,6 +139,7 @@ static void clean_cell(struct gc *g, const struct cell_info *info)
                               .ctx = g,
                               .found = reap_found};
     auto_free char *scratch = NULL;
+    int failed = g->failed;
 
     if (store_adopt(g->config->state_dir, info->id, &d, errbuf_init(&eb)) < 0)
         return; /* somebody else cleans it, or it lives after all */
@@ -151,7 +152,7 @@ static void clean_cell(struct gc *g, const struct cell_info *info)
     reap_with(g, info, "backend_path", &reap);
     reap_with(g, info, "enforcer_path", &reap);
     tell(g, "cell %s%s%s: directory %s", info->id, info->name[0] ? " " : "", info->name, d.path);
-    if (g->dry_run || g->failed) {
+    if (g->dry_run || g->failed > failed) {
         cell_dir_close(&d); /* what could not be cleaned stays findable */
         return;
     }

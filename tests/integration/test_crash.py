@@ -3,6 +3,7 @@
 """kill -9 of each process of a cell at five named points. The next `cella gc` finds everything, and then
 nothing is left, the chain still verifies, and name and slot can be used again."""
 import contextlib
+import json
 import os
 import signal
 
@@ -175,6 +176,24 @@ def test_dead_warden_is_shown_as_dead_and_blocks_nothing(cella):
     assert cella("gc", "--check").out  # it says what it would remove
     assert cella.run("--", "echo", "others").ok().text == "others"
     cella("gc").ok()
+
+
+def test_a_cell_that_cannot_be_cleaned_up_keeps_no_other(cella):
+    names = ["gone-1", "gone-2"]
+    for name in names:
+        cella("create", "--name", name).ok()
+        os.kill(cella.warden(name), signal.SIGKILL)
+        harness.wait_until(lambda: not _alive_named(cella, name))
+    first, other = sorted(names, key=lambda name: cella.directory(name).name)  # the order of gc
+    record = cella.directory(first) / "cell.json"
+    whole = record.read_text()
+    record.write_text(json.dumps(dict(json.loads(whole), backend_path="/nonexistent/cella-backend.so")))
+    try:
+        cella("gc").ok(125)
+        assert [(cella.state / "names" / name).is_symlink() for name in (first, other)] == [True, False]
+    finally:
+        record.write_text(whole)
+        cella("gc").ok()
 
 
 @pytest.mark.kvm
