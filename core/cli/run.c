@@ -175,6 +175,8 @@ static int run_finish(struct run *run)
 {
     int sig = 0, status = run->end.type ? session_status(&run->end, &sig) : -1, r;
 
+    if (run->session == -EINTR) /* the warden removes the cell when we have gone, and when it can */
+        return run->session;
     if (run->session == -EPIPE && run->end.type)
         status = 128 + SIGPIPE;
     r = run_summary(run);

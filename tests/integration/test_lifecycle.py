@@ -385,6 +385,31 @@ def test_run_ended_by_a_signal_leaves_nothing(cella, number):
     assert run.returncode == 128 + number
 
 
+def pending(pid):
+    """Signals that wait for a process, as a mask."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as handle:
+        return next(int(line.split()[1], 16) for line in handle if line.startswith("ShdPnd:"))
+
+
+def test_run_that_is_told_thrice_waits_for_nobody(cella):
+    """The third signal ends run itself when the warden does not answer; the cell goes when the warden can."""
+    def tell(number):
+        os.kill(run.pid, number)
+        harness.wait_until(lambda: not pending(run.pid) >> (number - 1) & 1, 20, "the signal is taken")
+    run = cella.spawn("run", "--name", "stuck", "--", "sh", "-c", "echo ready; sleep 1000")
+    assert run.stdout.readline() == b"ready\n"
+    warden, directory = cella.warden("stuck"), cella.directory("stuck")
+    os.kill(warden, signal.SIGSTOP)
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            tell(number)
+        _, err = run.communicate(timeout=20 * PATIENCE)
+        assert run.returncode == 125 and b"not waited for" in err, err
+    finally:
+        os.kill(warden, signal.SIGCONT)
+    harness.wait_until(lambda: not directory.exists(), 20, "the end of the cell")
+
+
 @pytest.mark.kvm
 def test_signal_while_the_cell_is_being_made(cella):
     """At any moment of the set-up: nothing is left (the residue scan of the fixture)."""
