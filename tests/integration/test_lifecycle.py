@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cella authors
 """run, and the verbs one by one: order, names, exit codes, streams, signals, terminals."""
+import contextlib
 import fcntl
 import json
 import os
@@ -199,6 +200,25 @@ def test_exec_says_how_its_cell_ended(cella):
         os.kill(cella.agent(cell), signal.SIGKILL)
         _, err = running.communicate(timeout=60)
         assert running.returncode == 125 and b"the cell was ended: agent" in err, err
+
+
+def test_output_that_is_read_after_the_end_of_its_cell(cella):
+    """A client that was slow says that it has read when there is no command any more; what was on its way comes whole."""
+    seen = [-1]
+
+    def full():
+        seen.append(late.waiting())
+        return seen[-1] > 1 << 16 and seen[-1] == seen[-2]
+    with cella.cell() as cell, Warden(cella.directory(cell)) as late:
+        for stream in range(1, 5):  # of each, more than a socket holds may be on its way
+            late.open(stream, "yes")
+        harness.wait_until(full, 20, "nothing more goes into the socket")
+        cella("rm", "--force", cell).ok()
+        with contextlib.suppress(BrokenPipeError):  # everything was in the socket, and the warden has gone
+            for stream in range(1, 5):
+                late.credit(stream, 1000)
+        kinds, part = late.rest()
+        assert len(kinds) > 4 and not part, (len(kinds), len(part))
 
 
 @pytest.mark.quick
