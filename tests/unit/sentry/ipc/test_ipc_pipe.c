@@ -203,7 +203,7 @@ static void poll_waits(void)
     r = end(o);
     note("poll %ld %x %x", (long)r, (unsigned)p[0].revents, (unsigned)p[1].revents);
     note("read %ld", (long)call(SYS_read, fds[0], bytes, 1));
-    o = begin(SYS_poll, p, 2, 5000);
+    o = begin(SYS_poll, p, 2, 15000);
     note("waits %d", waits(o));
     call(SYS_close, fds[1]);
     r = end(o);

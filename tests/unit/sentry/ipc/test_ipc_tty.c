@@ -20,7 +20,7 @@ static char bytes[8192];
 static void settle(void)
 {
     if (!ours)
-        pause_ms(25);
+        pause_ms(25 * host_run);
 }
 
 static void say_poll(int fd)

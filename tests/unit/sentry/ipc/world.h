@@ -24,12 +24,15 @@ typedef void (*scenario)(void);
 
 /* Runs it on both, each in a process of its own; fails with both texts when they differ. Ours must leave nothing behind. */
 void both(scenario run);
-/* Where the host's own answers depend on its threads (its terminals do): one of some runs there must equal ours. */
+/* Where the host's own answers depend on its threads (its terminals' do, and its network's when it has much to do): one of
+   some runs there must equal ours. */
 void both_sometimes(scenario run);
 /* Ours alone: for what the host cannot be asked. */
 void ours_alone(scenario run, const char *expected);
 
 extern bool ours;
+extern unsigned
+    host_run; /* which of those runs this is, from 1: each can leave the host more time */
 /* A system call: its result or -errno. */
 int64_t call_(long number, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f);
 #define CALL6(n, a, b, c, d, e, f, ...)                                                            \
@@ -46,8 +49,9 @@ struct other *begin_(long number, uint64_t a, uint64_t b, uint64_t c, uint64_t d
     begin_(n, (uint64_t)(a), (uint64_t)(b), (uint64_t)(c), (uint64_t)(d), (uint64_t)(e),           \
            (uint64_t)(f))
 #define begin(...) BEGIN6(__VA_ARGS__, 0, 0, 0, 0, 0, 0, 0)
-bool waits(struct other *other);  /* still in its call, 20 ms later */
-int64_t end(struct other *other); /* its result; within 5 s */
+bool waits(struct other *other);                 /* it sleeps in its call, and 20 ms later still */
+void one_ends(struct other *a, struct other *b); /* until one of two has; within 20 s */
+int64_t end(struct other *other);                /* its result; within 20 s */
 void pause_ms(unsigned ms);
 /* Where a scenario by chance begins: IPC_TEST_SEED, without it `usual`. */
 uint32_t seed_or(uint32_t usual);
