@@ -61,7 +61,7 @@ struct guest {
 static inline int set_up(void **state)
 {
     (void)state;
-    alarm(30); /* a guest that does not stop is a failure */
+    alarm(60); /* a guest that does not stop is a failure */
     kernel_lock();
     fake_task();
     return 0;

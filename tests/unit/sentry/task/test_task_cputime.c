@@ -207,7 +207,7 @@ static void one_of_two_runs(struct user_regs_struct *r)
         return;
     case 1:
         if (is_child(r)) {
-            usleep(50000); /* in guest code: some ticks of the coarse clock */
+            usleep(500000); /* in guest code: so long that what the other has there is little */
             fake_use(current->mm, NS_PER_SECOND);
             in_guest = true;
             while (!asked)

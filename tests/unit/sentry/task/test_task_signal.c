@@ -152,6 +152,13 @@ static void the_alternate_stack_is_used(void **state)
 
 static int restart_flags;
 
+/* A millisecond, and on in `place`. */
+static void waits_on(struct user_regs_struct *r, uint64_t place)
+{
+    r->r15 = place;
+    call3(r, SYS_nanosleep, timespec(TIME, 1000000), 0, 0);
+}
+
 /* A child interrupts its parent's call; the handler runs; what the call gave is seen. */
 static void interrupts(struct user_regs_struct *r)
 {
@@ -164,8 +171,7 @@ static void interrupts(struct user_regs_struct *r)
         return;
     case 2:
         if (r->rax == 0) {
-            r->r15 = CHILD;
-            call3(r, SYS_nanosleep, timespec(TIME, 20000000), 0, 0);
+            waits_on(r, CHILD);
             return;
         }
         call(r, SYS_wait4, (uint64_t)-1, STATUS, 0, 0, 0, 0);
@@ -182,13 +188,16 @@ static void interrupts(struct user_regs_struct *r)
         quit(r, 0);
         return;
     case CHILD:
-        raise_it(r, SIGUSR1);
+        if (sleepers() == 1) /* the other */
+            raise_it(r, SIGUSR1);
+        else
+            waits_on(r, CHILD);
         return;
     case CHILD + 1:
-        call3(r, SYS_nanosleep, timespec(TIME, 20000000), 0, 0);
-        return;
-    case CHILD + 2:
-        quit(r, 0);
+        if (seen[10]) /* the call has been interrupted, and not by this end */
+            quit(r, 0);
+        else
+            waits_on(r, CHILD + 1);
         return;
     default:
         fail();
@@ -223,8 +232,7 @@ static void sleeps(struct user_regs_struct *r)
         return;
     case 2:
         if (r->rax == 0) {
-            r->r15 = CHILD;
-            call3(r, SYS_nanosleep, timespec(TIME, 20000000), 0, 0);
+            waits_on(r, CHILD);
             return;
         }
         timespec(TIME, 3600 * NS_PER_SECOND);
@@ -236,7 +244,10 @@ static void sleeps(struct user_regs_struct *r)
         quit(r, 0);
         return;
     case CHILD:
-        raise_it(r, SIGWINCH);
+        if (sleepers() == 1) /* the other */
+            raise_it(r, SIGWINCH);
+        else
+            waits_on(r, CHILD);
         return;
     case CHILD + 1:
         raise_it(r, SIGUSR1);

@@ -182,6 +182,18 @@ static int set_xstate(struct platform_context *context, const void *state, size_
     return 0;
 }
 
+unsigned sleepers(void)
+{
+    const struct task *task;
+    unsigned n = 0;
+
+    kernel_lock();
+    TAILQ_FOREACH(task, all_tasks, link)
+    n += task->sleeping;
+    kernel_unlock();
+    return n;
+}
+
 unsigned char *xstate(void)
 {
     return registers;

@@ -42,6 +42,7 @@ void quit(struct user_regs_struct *r, int status); /* exit_group */
 void fault(struct user_regs_struct *r, int signo); /* an exception */
 void spin(struct user_regs_struct *r);             /* runs, a millisecond */
 void handler_return(struct user_regs_struct *r);   /* rt_sigreturn from a handler's frame */
+unsigned sleepers(void);     /* how many tasks sleep in their calls just now */
 unsigned char *xstate(void); /* x87, SSE and AVX registers of the guest, as XSAVE has them */
 /* A guest's memory, seen from a program. */
 uint64_t peek(uint64_t address), poke(uint64_t address, uint64_t value);
