@@ -102,7 +102,7 @@ static int hold_flow(void *arg)
 {
     const struct held *h = arg;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
-    struct timeval limit = {5, 0};
+    struct timeval limit = patience();
     ssize_t len = (ssize_t)strlen(h->text), n;
     char c;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -357,6 +357,11 @@ int turns_most(void)
     return getenv("CELLA_TEST_HURRY") ? 100 : 500;
 }
 
+struct timeval patience(void)
+{
+    return (struct timeval){turns_most() / 25, 0};
+}
+
 const struct seen *find_event(const char *kind, const char *reason, const char *dst, int port)
 {
     const struct seen *s;
@@ -514,7 +519,7 @@ int apply_to(void *cell, const char *document, uint64_t gen, struct cella_applie
 
 static int open_to(const struct target *t, int type, struct sockaddr_in *a)
 {
-    struct timeval limit = {2, 0};
+    struct timeval limit = patience();
     int fd = must(socket(AF_INET, type | SOCK_CLOEXEC, 0));
 
     *a = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)t->port)};
@@ -556,7 +561,7 @@ int probe_udp(void *target)
 {
     const struct target *t = target;
     struct sockaddr_in a;
-    struct timeval limit = {0, 300000};
+    struct timeval limit = {1, 0}; /* of silence, where that is the answer */
     char buf[64];
     int fd = open_to(t, SOCK_DGRAM, &a);
 

@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/time.h>
 
 #include <cella/enforcer.h>
 
@@ -68,7 +69,9 @@ int apply_to(void *cell, const char *document, uint64_t gen, struct cella_applie
 void host_turn(int ms);
 /* Waits for it, 10 s at most. */
 const struct seen *find_event(const char *kind, const char *reason, const char *dst, int port);
-int turns_most(void);       /* how often such a wait turns the host's loop for 20 ms */
+int turns_most(void); /* how often such a wait turns the host's loop for 20 ms */
+/* The limit of a socket whose answer must come: 20 s, less under tests/mutants/run. */
+struct timeval patience(void);
 void wait_events(size_t n); /* until so many were seen, the same */
 void forget_events(void);
 

@@ -246,7 +246,7 @@ static int ask_udp(void *target)
 {
     const struct target *t = target;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(53)};
-    struct timeval limit = {1, 0};
+    struct timeval limit = patience();
     uint8_t buf[1500];
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
 
@@ -262,11 +262,13 @@ static int ask_tcp(void *target)
 {
     const struct target *t = target;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(53)};
+    struct timeval limit = patience();
     uint8_t buf[1500] = {0, sizeof(query)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     ssize_t n;
 
     inet_pton(AF_INET, t->addr, &a.sin_addr);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     memcpy(buf + 2, query, sizeof(query));
     if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || write(fd, buf, 2 + sizeof(query)) < 0)
         return errno;
@@ -295,6 +297,8 @@ static void test_dns(void **state)
         assert_string_equal(s->name, "www.example.com");
         assert_int_equal(s->qtype, 16);
     }
+    wait_events(8);
+    host_turn(20);
     assert_int_equal(world.n_seen, 8);
     assert_int_equal(world.sinks->conns, conns);
     assert_int_equal(world.sinks->datagrams, datagrams);
@@ -304,15 +308,23 @@ static void test_dns(void **state)
 
 /* ---- two cells ---- */
 
+/* Says that it listens, and is told by the end of `over` that the other has tried. */
+struct ends {
+    int ready[2], over[2];
+};
+
 static int listen_80(void *arg)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(80)};
     struct pollfd p = {.fd = socket(AF_INET, SOCK_STREAM, 0), .events = POLLIN};
+    const struct ends *e = arg;
+    char c;
 
-    (void)arg;
-    if (bind(p.fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(p.fd, 5) < 0)
+    close(e->over[1]);
+    if (bind(p.fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(p.fd, 5) < 0 ||
+        write(e->ready[1], "r", 1) != 1 || read(e->over[0], &c, 1) != 0)
         return 250;
-    return poll(&p, 1, 600); /* 0: nobody came */
+    return poll(&p, 1, 300); /* 0: nobody came */
 }
 
 static void test_neighbour(void **state)
@@ -320,14 +332,22 @@ static void test_neighbour(void **state)
     struct target t = {"10.200.0.6", 80, "x", 0};
     struct cella_attached at = {0};
     void *a = attach_cell(0, ALLOW_WIDE, &at), *b = attach_cell(1, ALLOW_WIDE, &at);
+    struct ends e;
     pid_t listener;
+    char c;
 
     (void)state;
     assert_string_equal(at.address, "10.200.0.6/30");
-    listener = spawn_in_ns(world.cell_ns[1], listen_80, NULL);
-    usleep(50000);
+    assert_int_equal(pipe(e.ready), 0);
+    assert_int_equal(pipe(e.over), 0);
+    listener = spawn_in_ns(world.cell_ns[1], listen_80, &e);
+    close(e.ready[1]);
+    assert_int_equal(read(e.ready[0], &c, 1), 1);
     assert_int_equal(in_ns(world.cell_ns[0], probe_tcp, &t), ECONNREFUSED);
+    close(e.over[1]);
     assert_int_equal(wait_child(listener), 0);
+    close(e.ready[0]);
+    close(e.over[0]);
     t.addr = "203.0.113.10"; /* both cells reach what both may */
     assert_int_equal(in_ns(world.cell_ns[0], probe_echo, &t), 0);
     assert_int_equal(in_ns(world.cell_ns[1], probe_echo, &t), 0);

@@ -51,7 +51,7 @@ static int bulk(void *arg)
     while (got < BULK) {
         struct pollfd p = {.fd = fd, .events = (short)(POLLIN | (sent < BULK ? POLLOUT : 0))};
         ssize_t n;
-        if (poll(&p, 1, 5000) <= 0)
+        if (poll(&p, 1, (int)patience().tv_sec * 1000) <= 0)
             return 250;
         if (p.revents & POLLOUT && sent < BULK) {
             for (i = 0; i < sizeof(out); i++)
@@ -313,7 +313,7 @@ static int many_flows(void *arg)
 
     inet_pton(AF_INET, "203.0.113.10", &a.sin_addr);
     for (i = 0; i < MANY; i++) {
-        struct timeval limit = {2, 0};
+        struct timeval limit = patience();
         char c;
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
         setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));

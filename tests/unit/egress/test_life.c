@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -33,7 +34,7 @@ static int hold_flow(void *arg)
 {
     struct talk *t = arg;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)t->port)};
-    struct timeval limit = {5, 0};
+    struct timeval limit = patience();
     uint8_t buf[20000];
     size_t got = 0;
     ssize_t n;
@@ -74,7 +75,6 @@ static void test_change(void **state)
 {
     struct cella_applied did = {0};
     const char *good, *wild;
-    struct timespec a, b;
     pid_t one, two;
     size_t n;
 
@@ -85,12 +85,9 @@ static void test_change(void **state)
     n = hello_for("good.test.example", hello, sizeof(hello));
     one = held_flow(good, 443, hello, n);
     two = held_flow(wild, 80, (const uint8_t *)"x", 1);
-    clock_gettime(CLOCK_MONOTONIC, &a);
     assert_int_equal(apply(DOC(RAW("w", "*.wild.example", "80")), 2, &did), 0); /* rule removed */
     assert_int_equal(did.killed, 1);
-    assert_int_equal(wait_child(one), ECONNRESET);
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    assert_true(b.tv_sec - a.tv_sec < 5); /* it was cut: by itself it would have waited for 14 s */
+    assert_int_equal(wait_child(one), ECONNRESET); /* cut: by itself it would say EAGAIN, later */
     host_turn(30);
     assert_string_equal(event("net.flow", "policy_changed", "good.test.example")->verdict, "kill");
     assert_int_equal(talk(good, 443, hello, n, 0),
@@ -119,13 +116,16 @@ static void test_change(void **state)
 /* An address that somebody remembers means the same name after the gate was started again. */
 static void test_restart(void **state)
 {
+    struct pollfd gone = {.events = POLLIN};
     char first[64], second[64];
 
     (void)state;
     up_with(WIDE);
+    gone.fd = attached.borrow_exit_fd;
     snprintf(first, sizeof(first), "%s", address_of("good.test.example"));
     snprintf(second, sizeof(second), "%s", address_of("a.wild.example"));
     kill((pid_t)attached.gate_pid, SIGKILL);
+    assert_int_equal(poll(&gone, 1, 10000), 1);
     host_turn(100);
     assert_int_equal(world.ops->restart(zone_cell, &attached, NULL), 0);
     assert_string_equal(address_of("b.wild.example"), "198.18.0.3");
@@ -198,7 +198,7 @@ static void test_rate(void **state)
     clock_gettime(CLOCK_MONOTONIC, &b);
     took = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
     printf("64000 bytes at 40000 a second: %.2f s\n", took);
-    assert_true(took > 1.2 && took < 5); /* 10000 at once, then the rate */
+    assert_true(took > 1.2 && took < 10); /* 10000 at once, then the rate; bits would take 10.8 s */
     done();
 }
 
@@ -208,7 +208,7 @@ static int udp_child(void *arg)
 {
     const struct target *t = arg;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)t->port)};
-    struct timeval limit = {1, 0};
+    struct timeval limit = patience();
     uint8_t buf[2000];
     size_t n = (size_t)t->expect;
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
@@ -325,7 +325,7 @@ static void test_engine(void **state)
     assert_int_equal(shared->queries, 0);
     assert_int_equal(world.sinks->conns, conns);
     child = spawn_in_ns(world.cell_ns[0], talk_child, &t); /* the engine waits for the rest */
-    for (i = 0; i < 100 && world.sinks->conns == conns; i++)
+    for (i = 0; i < turns_most() && world.sinks->conns == conns; i++)
         host_turn(20);
     assert_int_equal(world.sinks->conns, conns + 1);
     host_turn(50);

@@ -95,6 +95,16 @@ static void test_dns_unlisted(void **state)
     done();
 }
 
+/* Of 60 that one process asks, as fast as it can: the rate is what a second has. */
+static int refused_of_many(void *ask)
+{
+    int i, n = 0;
+
+    for (i = 0; i < 60; i++)
+        n += lookup_child(ask) == 0 && shared->rcode == 5;
+    return n;
+}
+
 static void test_dns_caps(void **state)
 {
     static const char doc[] =
@@ -102,7 +112,7 @@ static void test_dns_caps(void **state)
         "{\"id\":\"w\",\"host\":\"*.wild.example\",\"ports\":[80],\"layer\":\"raw\"},"
         "{\"id\":\"e\",\"host\":\"a-rather-long-but-listed-label.test.example\",\"ports\":[80],"
         "\"layer\":\"raw\"}]}";
-    int i, refused = 0;
+    struct ask wild = {"a.wild.example", 1, 0};
 
     (void)state;
     up_with(doc);
@@ -111,9 +121,7 @@ static void test_dns_caps(void **state)
     assert_int_equal(lookup("a-rather-long-but-listed-label.test.example", 1), 0);
     host_turn(30);
     assert_non_null(event("net.deny", "dns_suspect", "abcdefghijklmnopqrstu.wild.example"));
-    for (i = 0; i < 60; i++)
-        refused += lookup("a.wild.example", 1) == 5;
-    assert_true(refused > 10);
+    assert_true(in_ns(world.cell_ns[0], refused_of_many, &wild) > 10);
     host_turn(30);
     assert_non_null(event("net.deny", "limit", "a.wild.example"));
     done();

@@ -30,6 +30,7 @@
 #define JUDGED 21000
 #define TWIN 22000
 #define HELD (TWIN + 100)
+#define LONG 60000 /* ms of a measurement: more than any test here takes */
 
 struct attempt {
     const char *addr;
@@ -43,7 +44,7 @@ static int attempt(void *arg)
     const struct attempt *a = arg;
     struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons((uint16_t)a->sport)};
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)a->port)};
-    struct timeval limit = {1, 0};
+    struct timeval limit = patience();
     int fd = socket(AF_INET, a->type | SOCK_CLOEXEC, 0), on = 1;
     char buf[256];
     ssize_t n;
@@ -113,8 +114,8 @@ static void test_sink(void **state)
     int conns = world.sinks->conns, datagrams = world.sinks->datagrams;
 
     (void)state;
-    assert_int_equal(begin(cell, 5000), 0);
-    assert_int_equal(begin(cell, 5000), -EBUSY);
+    assert_int_equal(begin(cell, LONG), 0);
+    assert_int_equal(begin(cell, LONG), -EBUSY);
     /* allowed: into the sink, not to the server */
     assert_int_equal(try("203.0.113.10", 80, JUDGED, SOCK_STREAM, SAID), 0);
     /* allowed, without the nonce: carried, not counted */
@@ -158,7 +159,7 @@ static int held_open(const char *addr, int port, int sport)
 {
     struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons((uint16_t)sport)};
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    struct timeval limit = {1, 0};
+    struct timeval limit = patience();
     char buf[16];
     int fd;
 
@@ -195,7 +196,7 @@ static void test_tighten(void **state)
     (void)state;
     assert_int_equal(world.ops->reach_tighten(cell, NULL), -EPROTO);
     own = held_open("203.0.113.10", 80, 30001);
-    assert_int_equal(begin(cell, 5000), 0);
+    assert_int_equal(begin(cell, LONG), 0);
     denied = held_open("203.0.113.10", 81, HELD);
     allowed = held_open("203.0.113.10", 80, HELD + 1);
     other = held_open("169.254.169.254", 80, TWIN);
@@ -237,7 +238,7 @@ static void test_no_limits(void **state)
 
     (void)state;
     own = held_open("203.0.113.10", 80, 30001); /* 5 bytes, the one connection */
-    assert_int_equal(begin(cell, 5000), 0);
+    assert_int_equal(begin(cell, LONG), 0);
     a = held_open("203.0.113.10", 80, JUDGED);
     b = held_open("203.0.113.10", 80, TWIN);
     assert_int_equal(held_say(a), 0);
@@ -267,9 +268,10 @@ static void test_no_account(void **state)
 {
     struct cella_attached at = {0};
     void *cell = attach_cell(0, POLICY, &at);
+    size_t i;
 
     (void)state;
-    assert_int_equal(begin(cell, 5000), 0);
+    assert_int_equal(begin(cell, LONG), 0);
     assert_int_equal(try("203.0.113.10", 80, JUDGED, SOCK_STREAM, SAID), 0);
     assert_int_equal(try("203.0.113.10", 81, JUDGED + 1, SOCK_STREAM, SAID), ECONNREFUSED);
     assert_int_equal(end(cell), 0);
@@ -277,7 +279,8 @@ static void test_no_account(void **state)
     assert_int_equal(world.ops->report(cell, NULL, count_line, NULL), 0);
     assert_int_equal(lines, 0);
     assert_non_null(find_event("net.deny", "no_rule", "203.0.113.10", 81));
-    assert_null(find_event("net.allow", "", "203.0.113.10", 80));
+    for (i = 0; i < world.n_seen; i++) /* it would have come before the denial */
+        assert_string_not_equal(world.seen[i].kind, "net.allow");
     world.ops->detach(cell);
     forget_events();
 }
@@ -293,7 +296,7 @@ static void test_ends_by_itself(void **state)
     nanosleep(&nap, NULL); /* past the gate's deadline and the kernel's timeout */
     assert_int_equal(try("203.0.113.10", 81, TWIN, SOCK_STREAM, SAID), ECONNREFUSED);
     assert_int_equal(end(cell), -ETIMEDOUT);
-    assert_int_equal(begin(cell, 5000), 0);
+    assert_int_equal(begin(cell, LONG), 0);
     assert_int_equal(end(cell), 0);
     world.ops->detach(cell);
     forget_events();

@@ -276,7 +276,7 @@ int lookup_child(void *arg)
 {
     const struct ask *a = arg;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(53)};
-    struct timeval limit = {8, 0};
+    struct timeval limit = patience();
     uint8_t q[600], buf[1500];
     size_t len = make_query(a, q + 2);
     int fd = socket(AF_INET, a->tcp ? SOCK_STREAM : SOCK_DGRAM, 0);
@@ -309,7 +309,8 @@ int talk_child(void *arg)
 {
     const struct talk *t = arg;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)t->port)};
-    struct timeval limit = {14, 0};
+    struct timeval limit = {patience().tv_sec + 10,
+                            0}; /* the gate has limits of its own, of 10 s */
     size_t at, piece = t->piece ? t->piece : t->n;
     int on = 1, early = 0, fd = socket(AF_INET, SOCK_STREAM, 0);
     ssize_t n;
