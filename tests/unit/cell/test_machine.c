@@ -129,15 +129,15 @@ static int ago(const char *step)
     return at ? atoi(at + strlen(word)) : -1;
 }
 
-/* Seconds of the guest's life as the answer to BOOT tells them, after a start that took 300 ms of the host's. */
+/* Seconds of the guest's life as the answer to BOOT tells them, after a start that took 600 ms of the host's. */
 static void steps_of(const uint64_t steps[CELLA_GUEST_STEPS])
 {
-    const struct script s = {.steps = steps, .slow_ms = 300};
+    const struct script s = {.steps = steps, .slow_ms = 600};
 
     way(&s, 0, 0);
-    assert_true(ago("guest-entry") >= 3);
-    assert_true(comes_before("step:guest-cell:", "step:clock:0 "));
-    assert_true(comes_before("step:clock:0 ", "LINK"));
+    assert_true(ago("guest-entry") >= 6);
+    assert_true(comes_before("step:guest-cell:", "step:clock:"));
+    assert_true(comes_before("step:clock:", "LINK"));
     assert_null(strstr(text, ":999"));
 }
 
@@ -151,10 +151,12 @@ static void the_guest_tells_its_steps(void **state)
 
     (void)state;
     steps_of(true_ones);
-    assert_non_null(strstr(text, "step:guest-drivers:2 step:guest-ports:2 "));
-    assert_non_null(strstr(text, "step:guest-cell:2 "));
+    assert_true(comes_before("step:guest-drivers:", "step:guest-ports:"));
+    assert_in_range(ago("guest-drivers"), 2, 4); /* 2, and what the machine is late */
+    assert_in_range(ago("guest-ports"), 2, 4);
+    assert_in_range(ago("guest-cell"), 2, 4);
     steps_of(ages); /* more than there was: all of it */
-    assert_true(ago("guest-kernel") >= 3 && ago("guest-drivers") >= 3);
+    assert_true(ago("guest-kernel") >= 6 && ago("guest-drivers") >= 6);
 }
 
 static void never_handed_out(const struct script *s, int full_audit, const char *why)

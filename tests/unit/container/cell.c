@@ -8,8 +8,10 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -94,6 +96,16 @@ static void skeleton_make(struct cell *c)
             abort();
     }
     close(openat(fd, "etc/passwd", O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+}
+
+/* Shared, as a host's are: what gets out of a cell's namespace is seen in ours. */
+void cells_apart(void)
+{
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL) < 0) {
+        perror("a mount namespace");
+        abort();
+    }
 }
 
 void cell_init(struct cell *c)

@@ -29,6 +29,8 @@ struct cell {
 };
 
 const struct cella_backend_ops *cell_ops(void);
+void cells_apart(
+    void); /* a mount namespace of this process: what others mount meanwhile is not in it */
 void cell_init(struct cell *c);
 int cell_create(struct cell *c); /* create only */
 int cell_boot(struct cell *c);   /* create, connect, start */

@@ -335,7 +335,7 @@ static void test_host_gone(void **state)
     op_exec(&c, &o, SH(DAEMONS "echo up; sleep 300"), NULL);
     wait_output(&o, "up");
     cell_stop(&c);
-    for (i = 0; i < 300 && kill((pid_t)o.pid, 0) == 0; i++)
+    for (i = 0; i < 2000 && kill((pid_t)o.pid, 0) == 0; i++)
         usleep(10000);
     assert_int_equal(kill((pid_t)o.pid, 0), -1);
     op_fini(&o);

@@ -90,9 +90,9 @@ static void outer_hangs_after_inner(void)
 /* The timer is still set for the call before: that signal is too early, and another must come. */
 static void hang_after_a_quick_call(void)
 {
-    watchdog_enter(&inner, "event", 50000000);
+    watchdog_enter(&inner, "event", 500000000);
     watchdog_leave();
-    watchdog_enter(&outer, "create", 200000000);
+    watchdog_enter(&outer, "create", 700000000);
     nap(5000);
 }
 
@@ -143,7 +143,7 @@ static void cases(void **state)
         {outer_hangs_after_inner, 125, 0,
          "plugin outer (/p/outer.so) did not return from create within 80 ms\n"},
         {hang_after_a_quick_call, 125, 0,
-         "plugin outer (/p/outer.so) did not return from create within 200 ms\n"},
+         "plugin outer (/p/outer.so) did not return from create within 700 ms\n"},
         {fault_in_plugin, 125, 0, "plugin outer (/p/outer.so) crashed in start (signal SIGFPE)\n"},
         {fault_outside, 0, SIGBUS, "crashed outside of any plugin call (signal SIGBUS)\n"},
         {fault_in_forked_child, 0, 0, ""},
