@@ -93,7 +93,7 @@ static void start(void (*script)(void))
     if (child == 0) {
         close(s[0]);
         peer = s[1];
-        alarm(20);
+        alarm(60);
         script();
         _exit(0);
     }
@@ -102,7 +102,7 @@ static void start(void (*script)(void))
     cl->fd = s[0];
     cl->errfd = -1;
     cl->next_id = cl->next_stream = 1;
-    alarm(30);
+    alarm(80);
 }
 
 static void stop(int expected)

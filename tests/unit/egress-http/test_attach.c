@@ -210,12 +210,14 @@ static void kill_engine(const struct cella_attached *at)
 {
     struct pollfd p = {.fd = at->borrow_exit_fd, .events = POLLIN};
     pid_t pid = engine();
+    int i;
 
     assert_int_not_equal(pid, 0);
     assert_int_equal(poll(&p, 1, 0), 0);
     kill(pid, SIGKILL);
-    host_turn(200);
-    assert_int_equal(poll(&p, 1, 10000), 1);
+    for (i = 0; i < turns_most() && (poll(&p, 1, 0) != 1 || engine()); i++)
+        host_turn(20); /* which is how its end is heard of */
+    assert_int_equal(poll(&p, 1, 0), 1);
     assert_int_equal(engine(), 0);
 }
 
@@ -411,7 +413,7 @@ static void test_through(void **state)
     before = ms();
     assert_int_equal(apply(cell, "{}", 2, msg), 0);
     assert_int_equal(wait_child(holding), 0);
-    assert_true(ms() - before < 8000); /* by itself it would have waited for 10 s */
+    assert_true(ms() - before < 50000); /* by itself it would have waited for 60 s */
     assert_int_equal(killed, 1);
     world.ops->detach(cell);
     kill(server, SIGKILL);

@@ -127,6 +127,7 @@ def cell(d, what, *args):
     elif what == "hold":
         s = connect(d)
         ask(s, "/v1/x")
+        s.settimeout(60)
         open(f"{d}/holding", "w").close()
         try:  # a reset; close_notify would be an orderly end
             raise AssertionError(s.recv(1))

@@ -253,6 +253,18 @@ long machine_ask_ms(struct machine *m, int port, int ms, const char *line)
     }
 }
 
+int machine_catch_up(struct machine *m, int port)
+{
+    struct pollfd p = {.fd = m->ports[port], .events = POLLIN};
+
+    if (machine_ask_ms(m, port, 30000, "") != 1) /* the answer to ping */
+        return -ETIMEDOUT;
+    return strchr(m->reply, '\n') || /* and to "" */
+                   (poll(&p, 1, 30000) == 1 && recv(p.fd, m->reply, sizeof(m->reply), 0) > 0)
+               ? 0
+               : -ETIMEDOUT;
+}
+
 long machine_ask(struct machine *m, int port, const char *fmt, ...)
 {
     char line[512];

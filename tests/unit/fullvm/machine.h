@@ -44,6 +44,8 @@ int machine_boot(struct machine *m);           /* create and run */
 long machine_ask(struct machine *m, int port, const char *fmt, ...) CELLA_PRINTF(3, 4);
 int machine_connect(struct machine *m, int port);
 long machine_ask_ms(struct machine *m, int port, int ms, const char *line);
+/* Takes the answer to a ping that a pause has held up, and one to an empty line after it. */
+int machine_catch_up(struct machine *m, int port);
 int64_t machine_json(struct machine *m, const char *name, char *buf, uint64_t cap);
 struct cella_stats machine_stats(struct machine *m);
 int machine_entries(const char *dir); /* how many there are; 0 = none, or no directory */

@@ -137,7 +137,6 @@ static void test_descriptors(void **state)
 
 static void test_pause(void **state)
 {
-    struct pollfd p = {.fd = shared.ports[0], .events = POLLIN};
     long before, after;
 
     (void)state;
@@ -145,10 +144,7 @@ static void test_pause(void **state)
     RUNS(machine_ops()->pause(shared.self, &shared.eb.err));
     assert_int_equal(machine_ask_ms(&shared, 0, 400, "ping"), -ETIMEDOUT);
     RUNS(machine_ops()->resume(shared.self, &shared.eb.err));
-    assert_int_equal(machine_ask_ms(&shared, 0, 10000, ""), 1); /* the answer to ping */
-    if (!strchr(shared.reply, '\n'))                            /* and to "" */
-        assert_true(poll(&p, 1, 10000) == 1 &&
-                    recv(p.fd, shared.reply, sizeof(shared.reply), 0) > 0);
+    assert_int_equal(machine_catch_up(&shared, 0), 0);
     after = machine_ask(&shared, 0, "uptime");
     assert_true(after >= before);
 }
@@ -161,12 +157,12 @@ static void test_resize(void **state)
     (void)state;
     l.memory_bytes = 100u << 20;
     RUNS(machine_ops()->resize(shared.self, &l, &shared.eb.err));
-    for (i = 0; i < 100 && machine_ask(&shared, 0, "free") >= before - 10; i++)
+    for (i = 0; i < 300 && machine_ask(&shared, 0, "free") >= before - 10; i++)
         usleep(100000);
     assert_true(machine_ask(&shared, 0, "free") < before - 10);
     l.memory_bytes = 128u << 20;
     RUNS(machine_ops()->resize(shared.self, &l, &shared.eb.err));
-    for (i = 0; i < 100 && machine_ask(&shared, 0, "free") < before - 10; i++)
+    for (i = 0; i < 300 && machine_ask(&shared, 0, "free") < before - 10; i++)
         usleep(100000);
     assert_true(machine_ask(&shared, 0, "free") >= before - 10);
     l.memory_bytes = 256u << 20; /* more than there is */
@@ -258,7 +254,7 @@ static void test_off(void **state)
     (void)state;
     assert_int_equal(poll(&p, 1, 0), 0);
     send(shared.ports[1], "off\n", 4, MSG_NOSIGNAL);
-    RUNS(machine_ops()->stop(shared.self, CELLA_STOP_GRACEFUL, 20 * 1000000000ull, NULL));
+    RUNS(machine_ops()->stop(shared.self, CELLA_STOP_GRACEFUL, 60 * 1000000000ull, NULL));
     assert_int_equal(poll(&p, 1, 0), 1);
     RUNS(machine_ops()->stop(shared.self, CELLA_STOP_KILL, 0, NULL));
     assert_true(machine_stats(&shared).cpu_user_ns > 0); /* final figures */

@@ -140,7 +140,7 @@ int machine_connect(struct machine *m, const char *port)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), tries;
 
     snprintf(a.sun_path, sizeof(a.sun_path), "%s/%s", m->dir, port);
-    for (tries = 0; tries < 500; tries++) {
+    for (tries = 0; tries < 3000; tries++) {
         if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
             return fd;
         usleep(20000);

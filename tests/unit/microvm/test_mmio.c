@@ -331,6 +331,6 @@ int main(void)
         T(test_queue_judged), T(test_pending_before_start), T(test_quiet),
         T(test_ioeventfd),    T(test_config_interrupt),     T(test_save_load),
         T(test_load_judged)};
-    alarm(20); /* a loop of the guest's must not become one of ours */
+    alarm(60); /* a loop of the guest's must not become one of ours */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

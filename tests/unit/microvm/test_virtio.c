@@ -219,6 +219,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_requests), T(test_indices_wrap), T(test_event_idx),           T(test_bad_chains),
         T(test_indirect), T(test_unpop),        cmocka_unit_test(test_slice)};
-    alarm(20); /* a loop of the guest's must not become one of ours */
+    alarm(60); /* a loop of the guest's must not become one of ours */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
