@@ -290,21 +290,26 @@ static void test_fork(void **state)
     uint8_t nonce[16] = "0123456789abcdef", second[16] = "fedcba9876543210";
     const char *const argv[] = {
         "/bin/sh", "-c",
+        /* until there is a socket that listens, and one that is connected, to port 7000 */
+        "t() { until cat /proc/net/tcp /proc/net/tcp6 2>&1 | grep -q \"$1\"; do sleep 1; done; };"
         "mkfifo /tmp/hold; exec 5<>/tmp/hold;"
-        "(nc -l -p 7000 <&5 2>>/tmp/nc; echo server >>/tmp/ended) & sleep 1;"
-        "(nc 10.0.2.15 7000 <&5; echo client >>/tmp/ended) & sleep 1;"
+        "(nc -l -p 7000 <&5 2>>/tmp/nc; echo server >>/tmp/ended) & t ':1B58 [0-9A-F]*:0000 0A ';"
+        "(nc 10.0.2.15 7000 <&5; echo client >>/tmp/ended) & t ':1B58 01 ';"
         "i=0; while :; do i=$((i+1)); echo $i >/tmp/count; echo line; done",
         NULL};
     struct errbuf eb;
     struct op o;
     size_t got;
-    int fd, r;
+    int fd, r, i;
 
     (void)state;
     op_exec(&m.cell, &o, argv, NULL);
     o.keep = 0;
-    assert_int_equal(cell_wait(&m.cell, &o.opened, 10000), 0);
-    cell_turn(&m.cell, 3500);
+    assert_int_equal(cell_wait(&m.cell, &o.opened, 60000), 0);
+    for (i = 0; i < 600 && !o.got; i++)
+        cell_turn(&m.cell, 100);
+    assert_true(o.got > 0);
+    cell_turn(&m.cell, 500);
     assert_has("cat /tmp/nc /tmp/ended 2>&1", "can't open '/tmp/ended'");
     call(CELLA_GUEST_FREEZE, NULL);
     cell_turn(&m.cell, 200);
@@ -333,7 +338,10 @@ static void test_fork(void **state)
     assert_sh("ip addr show eth0 | grep -c 10.0.2.15", "0\n");
     assert_has("ip link show eth0", "52:54:00:00:00:22");
     assert_has("ip route", "default via 10.0.2.2 dev eth0");
-    assert_sh("sleep 1; sort /tmp/ended", "client\nserver\n");
+    assert_sh("i=0; until [ \"$(grep -c . /tmp/ended 2>&1)\" = 2 ] || [ $i = 30 ]; do i=$((i+1)); "
+              "sleep 1; done;"
+              "sort /tmp/ended",
+              "client\nserver\n");
     assert_has("n() { until v=$(cat /tmp/count) && [ \"$v\" ]; do :; done; echo $v; };"
                "a=$(n); sleep 2; b=$(n); [ $b -gt $a ] && echo moves",
                "moves");
