@@ -18,7 +18,7 @@ import subprocess
 import threading
 import time
 
-from . import netns
+from . import PATIENCE, netns
 
 ECHO, ECHO2 = "203.0.113.10", "198.51.100.20"  # what the tests call servers of the internet
 UPLINK = "192.0.2.1"
@@ -32,14 +32,17 @@ _RULES = """table inet world {
   }
 }
 """
+_SYN = 2
 _PROTO = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6", 132: "sctp", 2: "igmp"}
 
 
 class Packet:
-    """One packet as seen on the wire: where ("world" or "loopback"), proto, src, dst, port, payload length."""
+    """One packet as seen on the wire: where ("world" or "loopback"), proto, src, dst, port, payload length; of TCP its
+    connection, and whether it asks for it (SYN)."""
 
-    def __init__(self, where, proto, src, dst, port, size):
+    def __init__(self, where, proto, src, dst, port, size, connection=None, asks=False):
         self.where, self.proto, self.src, self.dst, self.port, self.size = where, proto, src, dst, port, size
+        self.connection, self.asks = connection, asks
 
     def __repr__(self):
         return f"{self.proto} {self.src} -> {self.dst}:{self.port} ({self.size} bytes, {self.where})"
@@ -61,11 +64,13 @@ def _parse(where, raw):
             return None
     else:
         return None
-    port, size = None, len(body)
+    port, size, connection, asks = None, len(body), None, False
     if first and proto in (6, 17) and len(body) >= 8:
         port = struct.unpack("!H", body[2:4])[0]
         size -= (body[12] >> 4) * 4 if proto == 6 and len(body) >= 20 else 8
-    return Packet(where, _PROTO.get(proto, str(proto)), src, dst, port, max(size, 0))
+        if proto == 6 and len(body) >= 20:
+            connection, asks = (src, body[:2], dst, port), bool(body[13] & _SYN)
+    return Packet(where, _PROTO.get(proto, str(proto)), src, dst, port, max(size, 0), connection, asks)
 
 
 class Connection:
@@ -81,8 +86,10 @@ class Internet:
     def __init__(self, tag):
         self.uplink, self.world = f"cella-it-up-{tag}", f"cella-it-world-{tag}"
         self.packets, self.connections = [], []
+        self._asked = {}  # connection: place of the packet that asked for it last
         self._selector = selectors.DefaultSelector()
         self._stop, self._broken = False, None
+        self._turns, self._bell = 0, socket.socketpair()
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
     # ---- set-up and removal
@@ -112,6 +119,7 @@ class Internet:
         for ns, dev, where in ((world, "w0", "world"), (up, "lo", "loopback")):
             sniffer = netns.inside(ns, lambda d=dev: self._sniffer(d))
             self._selector.register(sniffer, selectors.EVENT_READ, ("sniff", where))
+        self._selector.register(self._bell[1], selectors.EVENT_READ, ("bell", None))
         self._thread.start()
         return self
 
@@ -121,6 +129,7 @@ class Internet:
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()
         self._selector.close()
+        self._bell[0].close()
         for ns in (self.uplink, self.world):
             subprocess.run(["ip", "netns", "del", ns], check=False)
 
@@ -163,11 +172,16 @@ class Internet:
                     if not isinstance(extra, Connection):
                         raise
                     self._drop(key.fileobj, extra)
+            self._turns += 1
 
     def _drop(self, sock, extra):
         extra.closed = True
         self._selector.unregister(sock)
         sock.close()
+
+    @staticmethod
+    def _on_bell(sock, _extra, _events):
+        sock.recv(100)
 
     def _on_sniff(self, sock, where, _events):
         for _ in range(64):
@@ -176,6 +190,8 @@ class Internet:
                 continue
             packet = _parse(where, raw)
             if packet:
+                if packet.asks:
+                    self._asked[packet.connection] = len(self.packets)
                 self.packets.append(packet)
 
     @staticmethod
@@ -231,23 +247,38 @@ class Internet:
         self._whole()
         return len(self.packets), len(self.connections)
 
+    def _caught_up(self):
+        """Waits until all that had arrived before this call is seen: on a busy host the servers may lag behind."""
+        for _ in range(2):  # the first turn may have begun before
+            turns = self._turns
+            self._bell[0].send(b"!")
+            while self._turns == turns:
+                self._whole()
+                time.sleep(0.001)
+
     def quiet(self, seconds=5.0):
         """Waits until what earlier tests sent has arrived; gives a mark."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while True:
-            before = len(self.packets)
+            before = self.mark()
             time.sleep(0.08)
-            if len(self.packets) == before or time.monotonic() > deadline:
+            self._caught_up()
+            if self.mark() == before or time.monotonic() > deadline:
                 return self.mark()
+
+    def _of_before(self, packet, mark):
+        """Without bytes, and of a connection that was asked for before the mark: its end, which may come late."""
+        bare = packet.connection and not packet.asks and not packet.size
+        return bare and self._asked.get(packet.connection, mark[0]) < mark[0]
 
     def packets_since(self, mark, settle=0.15):
         """Packets that arrived after mark; waits a moment, for what is still on its way."""
         time.sleep(settle)
-        self._whole()
-        return self.packets[mark[0]:]
+        self._caught_up()
+        return [packet for packet in self.packets[mark[0]:] if not self._of_before(packet, mark)]
 
     def connections_since(self, mark):
-        self._whole()
+        self._caught_up()
         return self.connections[mark[1]:]
 
     def received(self, mark):
