@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -214,8 +215,7 @@ def test_case(cella, internet, services, names, reach, case):
         harness.wait_until(lambda: internet.received(mark) > 0, what=f"bytes at the server: {answer} {packets}")
     assert set(answer["result"].split("/")) <= set(case["client"]), answer
     if event:
-        cella.wait_event(cell, event)
-        assert len(cella.events(cell)) > seen
+        cella.wait_event(cell, event, after=seen)
     _twin(cella, internet, reach, case)
 
 
@@ -371,10 +371,12 @@ for n in range(3000):
     except OSError: pass
     s.close()"""
     with cella.copy() as cell:
+        seen, began = len(cella.events(cell)), time.monotonic()
         cella("exec", cell, "--", "python3", "-c", source, timeout=120).ok()
         chain = cella.state / "audit" / f"{cella.inspect(cell)['id']}.jsonl"
-    denials = [e for e in cella.events(chain) if e["kind"] == "net.deny"]
-    assert 0 < len(denials) <= 1500
+    denials = [e for e in cella.events(chain)[seen:] if e["kind"] == "net.deny"]
+    bound = 256 + 64 * (time.monotonic() - began)  # at once, and a second (gate/events.c)
+    assert 0 < len(denials) <= bound + 16, (len(denials), bound)
     assert sum(e.get("count", 1) + e.get("suppressed", 0) for e in denials) >= 3000
 
 
@@ -384,13 +386,15 @@ def test_no_two_cells_share_a_link(cella, internet, reach):
     """A listener in one cell, a connection from another: no path, in either direction."""
     cell, facts = reach("wide.json")
     other = facts["neighbour"]
-    listener = cella.spawn("exec", cell, "--", "python3", "-c",
-                           "import socket\ns = socket.socket(); s.bind(('0.0.0.0', 8080)); s.listen(1)\nprint('ready', flush=True)\n"
-                           "s.settimeout(4)\ntry: print('reached by', s.accept()[1])\nexcept OSError: print('nobody')")
+    source = """import select, socket, sys
+s = socket.socket(); s.bind(('0.0.0.0', 8080)); s.listen(1)
+print('ready', flush=True)
+print('reached by %s' % (s.accept()[1],) if s in select.select([s, sys.stdin], [], [])[0] else 'nobody')"""
+    listener = cella.spawn("exec", "-i", cell, "--", "python3", "-c", source, stdin=subprocess.PIPE)
     assert listener.stdout.readline() == b"ready\n"
     with cella.copy("--policy", POLICIES / "wide.json") as second:
         probe(cella, second, "tcp", facts["address"], 8080)
-    assert b"nobody" in listener.communicate(timeout=20)[0]
+    assert b"nobody" in listener.communicate(timeout=20 * PATIENCE)[0]  # it listened until now: its input ends here
     assert other != facts["address"]
 
 
@@ -447,7 +451,7 @@ def test_router_advertisement_changes_nothing(cella, internet):
                     for words in (["route", "show", "table", "all"], ["addr"])]
         before = known()
         subprocess.run(["nsenter", f"--net=/proc/{cella.agent(cell)}/ns/net", "/usr/bin/python3", "-c", ADVERTISE, device],
-                       check=True, timeout=20)
+                       check=True, timeout=20 * PATIENCE)
         cella.wait_event(cell, {"kind": "net.deny", "reason": "ipv6_closed"})
         assert known() == before
         # twin: where advertisements are taken, this one is
@@ -458,10 +462,10 @@ def test_router_advertisement_changes_nothing(cella, internet):
             for words in (["ip", "link", "add", "r0", "type", "veth", "peer", "name", "r1"], ["ip", "link", "set", "r0", "up"],
                           ["sysctl", "-qw", "net.ipv6.conf.r1.accept_ra=2"], ["ip", "link", "set", "r1", "up"],
                           ["sh", "-c", "while ip -6 addr show dev r1 | grep -q tentative; do sleep 0.1; done"],
-                          ["/usr/bin/python3", "-c", ADVERTISE, "r0"], ["sleep", "0.3"]):
-                subprocess.run(listen + words, check=True, timeout=20)
-            routes = subprocess.run(listen + ["ip", "-6", "route", "show"], capture_output=True, text=True, check=True).stdout
-            assert "2001:db8:bad::/64" in routes, routes
+                          ["/usr/bin/python3", "-c", ADVERTISE, "r0"]):
+                subprocess.run(listen + words, check=True, timeout=20 * PATIENCE)
+            routes = lambda: subprocess.run(listen + ["ip", "-6", "route", "show"], capture_output=True, text=True, check=True).stdout
+            harness.wait_until(lambda: "2001:db8:bad::/64" in routes(), what="the advertised route")
         finally:
             subprocess.run(["ip", "netns", "del", made], check=False)
 

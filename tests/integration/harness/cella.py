@@ -129,7 +129,7 @@ class Cella:
         env = dict(self.env, **options.pop("env", {}))
         return subprocess.Popen(prefix + self.argv(*words), env=env, start_new_session=True, **options)
 
-    def __call__(self, *words, input=None, timeout=60, **options):
+    def __call__(self, *words, input=None, timeout=120, **options):
         if input is not None:
             options["stdin"] = subprocess.PIPE
             words = (words[0], "-i") + words[1:]
@@ -250,7 +250,8 @@ class Cella:
         if not path.is_absolute():
             link = self.state / "names" / chain
             path = self.state / "audit" / f"{os.readlink(link).rsplit('/')[-1] if link.is_symlink() else chain}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        whole = path.read_text().split("\n")[:-1] if path.exists() else []  # the last line may be half written
+        return [json.loads(line) for line in whole]
 
     @contextlib.contextmanager
     def new_chain(self):
@@ -259,11 +260,11 @@ class Cella:
         yield found
         found += sorted(p for p in self.chains() - before if p.stem != "host")
 
-    def wait_event(self, chain, wanted, seconds=15.0):
-        """The first event that has every member of `wanted` (values may be sets of allowed ones)."""
+    def wait_event(self, chain, wanted, seconds=15.0, after=0):
+        """The first event that has every member of `wanted` (values may be sets of allowed ones), but for the first `after`."""
         deadline = time.monotonic() + seconds * WAITING
         while True:
-            events = self.events(chain)
+            events = self.events(chain)[after:]
             for event in events:
                 if all(event.get(k) in v if isinstance(v, (set, frozenset)) else event.get(k) == v
                        for k, v in wanted.items()):
@@ -308,6 +309,12 @@ def children_of(pid, deep=False):
             if int(stat[1]) == pid:
                 found.append(int(task))
     return found + [g for child in found for g in children_of(child, True)] if deep else found
+
+
+def begun(pid):
+    """For an order of processes by their age: ids begin again where they end."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[19]), pid
 
 
 def rss_bytes(pid):

@@ -129,7 +129,7 @@ def snapshot(state_dir):
             cgroups(cell_ids(state_dir)) | files(state_dir, "/tmp", "/run", "/dev/shm"))
 
 
-def left_behind(before, state_dir, seconds=10.0):
+def left_behind(before, state_dir, seconds=20.0):
     """What is there now and was not before, once the kernel has had `seconds` to finish its part."""
     deadline = time.monotonic() + seconds * WAITING
     while True:
