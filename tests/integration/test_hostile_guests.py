@@ -79,7 +79,8 @@ def test_the_end_of_the_process_below_a_task(cella, room):
     sentry = cella.agent(cell)
     process = cella.spawn("exec", cell, "--", "sh", "-c", "echo runs; sleep 600; true")
     assert process.stdout.readline().strip() == b"runs"
-    for stub in sorted(harness.children_of(sentry))[2:]:  # not the one that all are made of, nor the agent's; also those that rest
+    # not the one that all are made of, nor the agent's; also those that rest
+    for stub in sorted(harness.children_of(sentry), key=harness.begun)[2:]:
         os.kill(stub, signal.SIGKILL)
     try:
         process.wait(timeout=60 * PATIENCE)

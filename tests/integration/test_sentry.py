@@ -18,7 +18,8 @@ def running(cella):
     if cella.backend != "gvisor-like":
         pytest.skip("processes of gvisor-like")
     with cella.cell("--policy", "none") as cell:
-        process = cella.spawn("exec", cell, "--", "sleep", "600")
+        process = cella.spawn("exec", cell, "--", "python3", "-c", "import time; print('runs', flush=True); time.sleep(600)")
+        assert process.stdout.readline() == b"runs\n"  # from here on it opens and starts nothing
         sentry = cella.agent(cell)
         harness.wait_until(lambda: len(harness.children_of(sentry)) >= 3, what="a stub each of agent and command, and the first")
         gofer = [p for p in harness.children_of(cella.warden(cell)) if harness.command_of(p).startswith("cella-gofer")]
@@ -96,6 +97,6 @@ def test_guest_code_runs_traced_by_the_sentry(cella, running):
 
 def test_the_most_tasks_are_told_although_nobody_looked(cella, running):
     cell = running[0]
-    cella("exec", cell, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.2 & done; wait").ok()
+    cella("exec", cell, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 60 & all=\"$all $!\"; done; kill $all; wait").ok()
     told = cella("stats", cell, "--json").ok().json()
     assert told["pids_peak"] >= 10 > told["pids"]  # agent, shell, eight
