@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from harness import PATIENCE
 from harness import cella as harness
 
 
@@ -242,5 +243,5 @@ def test_full_disk_block_waits(cella):
         with pytest.raises(subprocess.TimeoutExpired):
             run.wait(2)
         make_room()
-        out, err = run.communicate(timeout=30)
+        out, err = run.communicate(timeout=30 * PATIENCE)
         assert (run.returncode, out) == (0, b"ran\n"), err

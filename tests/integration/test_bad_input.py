@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from harness import PATIENCE
 from harness import cella as harness
 
 pytestmark = pytest.mark.quick
@@ -162,7 +163,7 @@ def test_cell_that_forks_without_end(cella):
 
 def test_cell_that_prints_without_end(cella):
     run = cella.spawn("run", "--timeout", "2s", "--", "sh", "-c", "yes | head -c 10G", stdout=subprocess.DEVNULL)
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=60 * PATIENCE)
     assert run.returncode in (0, 124) and len(err.splitlines()) <= 1, err
 
 
@@ -170,7 +171,7 @@ def test_killed_warden(cella):
     run = cella.spawn("run", "--name", "headless", "--", "sh", "-c", "echo ready; sleep 300")
     assert run.stdout.readline() == b"ready\n"
     os.kill(cella.warden("headless"), signal.SIGKILL)
-    _, err = run.communicate(timeout=20)
+    _, err = run.communicate(timeout=20 * PATIENCE)
     assert run.returncode == 125 and len(err.splitlines()) == 1, (run.returncode, err)
     assert b"warden" in err
     cella("gc").ok()

@@ -13,7 +13,7 @@ import zipfile
 
 import pytest
 
-from harness import BULK
+from harness import BULK, PATIENCE
 from harness import cella as harness
 from harness.shop import ADDRESS, API, RESOLVER, Shop
 
@@ -249,7 +249,7 @@ def test_a_large_upload_takes_no_memory(cella, cell, run, framing, size):
     engine = engine_of(cella, cell)
     run("curl", "-sS", f"https://{HTTPS}/seen")
     before, peak = harness.rss_bytes(engine), 0
-    put = f"curl -sS --http1.1 -m 120 -H expect: -H 'x-api-key: {PLACEHOLDER}' https://{HTTPS}/x -T"
+    put = f"curl -sS --http1.1 -m 900 -H expect: -H 'x-api-key: {PLACEHOLDER}' https://{HTTPS}/x -T"
     source = f"truncate -s {size} /tmp/sparse; {put} /tmp/sparse" if framing == "length" else f"head -c {size} /dev/zero | {put} -"
     process = cella.spawn("exec", cell, "--", "sh", "-c", source)
     while process.poll() is None:
@@ -274,7 +274,7 @@ def test_a_gate_that_dies_takes_its_http_flows_along(cella, shop, enforcer, rest
         context = cella.cell("--policy", path)
         name = context.__enter__()
     try:
-        download = cella.spawn("exec", name, "--", "curl", "-sS", "-o", "/dev/null", "-m", "60", f"https://{HTTPS}/download/{1 << 40}")
+        download = cella.spawn("exec", name, "--", "curl", "-sS", "-o", "/dev/null", "-m", "300", f"https://{HTTPS}/download/{1 << 40}")
         harness.wait_until(lambda: _received(cella, name) > 1 << 20, 20, "a download under way")
         warden, gate, engine = cella.warden(name), cella.gate(name), engine_of(cella, name)
         os.kill(warden, signal.SIGSTOP)
@@ -288,7 +288,7 @@ def test_a_gate_that_dies_takes_its_http_flows_along(cella, shop, enforcer, rest
             os.kill(warden, signal.SIGCONT)
         cella.wait_event(name, {"kind": "net.gate", "state": "restarted"})
         assert cella("exec", name, "--", "curl", "-sS", "-H", f"x-api-key: {PLACEHOLDER}", f"https://{HTTPS}/x").ok().text.endswith(VALUE)
-        assert b"reset" in download.communicate(timeout=20)[1] and download.returncode == 56
+        assert b"reset" in download.communicate(timeout=20 * PATIENCE)[1] and download.returncode == 56
     finally:
         context.__exit__(None, None, None)
 

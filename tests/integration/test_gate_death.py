@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from harness import PATIENCE
 from harness import internet as world
 from harness.cella import wait_until
 from harness.warden import Warden
@@ -18,8 +19,7 @@ pytestmark = pytest.mark.lab
 
 # Sends and receives as fast as it can, then says how that ended.
 TRANSFER = """import socket, sys
-s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
-s.settimeout(20)
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 60)
 print('open', flush=True)
 try:
     while s.send(b'x' * 65536) if sys.argv[2] == '9' else s.recv(65536): pass
@@ -31,14 +31,14 @@ except OSError as e:
 PROBER = """import socket, time
 while True:
     try:
-        s = socket.create_connection(('ADDRESS', 8080), 5); s.settimeout(5)
+        s = socket.create_connection(('ADDRESS', 8080), 30)
         s.sendall(b'x'); print('ok' if s.recv(1) else 'closed', flush=True); s.close()
     except OSError as e: print(type(e).__name__, flush=True)
     time.sleep(0.02)"""
 
 DIAL = """import socket, sys
 try:
-    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5); s.settimeout(5)
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)
     s.sendall(b'x'); print('ok' if s.recv(1) == b'x' else 'closed')
 except OSError as e: print(type(e).__name__)"""
 
@@ -89,7 +89,7 @@ def test_killed_in_a_transfer_and_started_again(cella, internet, cells, port, de
     time.sleep(delay)
     old = cella.gate(cell)
     event = kill_gate(cella, cell, 1)
-    assert transfer.communicate(timeout=20)[0].decode().strip() == "ConnectionResetError"
+    assert transfer.communicate(timeout=20 * PATIENCE)[0].decode().strip() == "ConnectionResetError"
     assert (event["gen"], event["pid"]) == (1, cella.gate(cell)) and event["pid"] != old
     assert cella.wait_event(cell, {"kind": "net.gate", "state": "died"})["pid"] == old
     mark = internet.quiet()
@@ -163,15 +163,24 @@ def test_a_limit_does_not_fill_up_again(cella, internet, cells):
     assert dial(cella, cell, world.ECHO) == "ConnectionResetError"
 
 
+def _restarts(cella, chain):
+    return max((e["restarts"] for e in cella.events(chain) if e["kind"] == "net.gate" and e["state"] == "restarted"), default=0)
+
+
 def test_it_is_bounded(cella, internet, cells):
     """Three times a minute; a cell that can kill its gate ends with it."""
     cell = cells(ONE)
     chain = cella.state / "audit" / f"{cella.inspect(cell)['id']}.jsonl"
+    began = time.monotonic()
     for number in (1, 2, 3):
         kill_gate(cella, cell, number)
         assert dial(cella, cell, world.ECHO) == "ok"
-    os.kill(cella.gate(cell), signal.SIGKILL)
-    wait_until(lambda: cella.ended(cell), 20, "the end of the cell")
+    for number in (4, 5, 6, 7):  # where all that takes a minute, what follows does not
+        os.kill(cella.gate(cell), signal.SIGKILL)
+        wait_until(lambda: _restarts(cella, chain) == number or cella.ended(cell), 20, "the end of the cell")
+        if _restarts(cella, chain) < number:
+            break
+    assert number == 4 or time.monotonic() - began > 60
     assert "3 times within a minute" in cella.wait_event(chain, {"kind": "cell.end", "reason": "gate"})["message"]
 
 
@@ -183,7 +192,7 @@ def test_without_a_word_of_the_class_the_cell_ends(cella, internet, tmp_path):
         transfer, _ = spawn(cella, cell, TRANSFER, world.ECHO, 19)
         os.kill(cella.gate(cell), signal.SIGKILL)
         wait_until(lambda: cella.ended(cell), 20, "the end of the cell")
-        transfer.communicate(timeout=20)
+        transfer.communicate(timeout=20 * PATIENCE)
         cella.wait_event(chain, {"kind": "net.gate", "state": "died"})
         assert cella.wait_event(chain, {"kind": "cell.end"})["reason"] == "gate"
         assert not [e for e in cella.events(chain) if e["kind"] == "net.gate" and e["state"] == "restarted"]

@@ -101,7 +101,7 @@ def test_output_without_end_into_a_reader_that_leaves(cella):
     time.sleep(0.3)  # nobody reads: everything between the cell and here fills, then stands still
     assert harness.rss_bytes(cella.warden("yes")) < 32 << 20
     run.stdout.close()
-    run.wait(20)
+    run.wait(20 * PATIENCE)
     run.stderr.close()
 
 
@@ -148,11 +148,11 @@ def test_exec_into_a_cell_that_is_removed_meanwhile(cella, removed):
             os.kill(pid, signal.SIGCONT if removed else signal.SIGKILL)
         word = b"removed while" if removed else b"the warden of cell"
         for process in (running, late):
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=60 * PATIENCE)
             assert word in err and (b"died" in err) != removed, err
             assert len(err.splitlines()) == 1 and process.returncode == 125, (err, process.returncode)
         if rm:
-            rm.communicate(timeout=60)
+            rm.communicate(timeout=60 * PATIENCE)
             assert rm.returncode == 0
         else:  # its lock goes a moment after its connections
             harness.wait_until(lambda: cella("gc") and not (cella.state / "names" / cell).is_symlink(), 20, "gc takes it away")
@@ -302,7 +302,7 @@ def test_stop_of_a_cell_that_ignores_term(cella):
         cella("stop", "--time", "1s", cell).ok()
         assert time.monotonic() - started < 30 * PATIENCE
         assert cella.state_of(cell) == "stopped"
-        deaf.communicate(timeout=30)
+        deaf.communicate(timeout=30 * PATIENCE)
         assert deaf.returncode != 0
 
 
@@ -341,7 +341,7 @@ def test_two_cells_one_name(cella):
 def test_two_cells_one_name_at_once(cella):
     """Of many that ask for one name at the same time, one gets it."""
     rivals = [cella.spawn("create", "--name", "race") for _ in range(6)]
-    ended = [(r.communicate(timeout=60)[1], r.returncode) for r in rivals]
+    ended = [(r.communicate(timeout=60 * PATIENCE)[1], r.returncode) for r in rivals]
     assert sorted(status for _, status in ended) == [0] + [125] * 5, ended
     cella("rm", "--force", "race").ok()
 

@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from harness import PATIENCE
 from harness import internet as world
 from harness import netns
 from harness.cella import wait_until
@@ -24,8 +25,7 @@ ESTALE, EINVAL, ENOENT, EPERM, EOPNOTSUPP = 116, 22, 2, 1, 95
 
 # Connects once, then sends a byte a time and prints what became of each.
 STREAM = """import socket, sys, time
-s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
-s.settimeout(5)
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)
 print('open', flush=True)
 try:
     while True:
@@ -38,7 +38,7 @@ except OSError as e:
 
 DIAL = """import socket, sys
 try:
-    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)
     s.sendall(b'x'); print('ok' if s.recv(1) == b'x' else 'closed')
 except OSError as e: print(type(e).__name__)"""
 
@@ -76,7 +76,7 @@ class Stream:
     def verdict(self, seconds):
         """How it ended, or None when it still runs after so many seconds."""
         try:
-            return self.process.communicate(timeout=seconds)[0].decode().strip()
+            return self.process.communicate(timeout=seconds * PATIENCE)[0].decode().strip()
         except subprocess.TimeoutExpired:
             return None
 

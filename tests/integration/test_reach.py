@@ -10,6 +10,7 @@ import signal
 
 import pytest
 
+from harness import PATIENCE
 from harness import internet as world
 from harness.cella import POLICIES
 
@@ -42,8 +43,8 @@ def wrong(report):
 @pytest.fixture
 def throw_away(cella):
     """throw_away(policy): the report of a measurement in a cell of its own, and the status."""
-    def go(policy):
-        done = cella("reach", "--json", "--backend", cella.backend, "--policy", policy_flag(policy))
+    def go(policy, *flags):
+        done = cella("reach", "--json", "--backend", cella.backend, "--policy", policy_flag(policy), *flags)
         return done.json() if done.out else done, done.status
     return go
 
@@ -115,7 +116,7 @@ def test_five_hundred_rules_are_measured_whole(cella, internet, throw_away, tmp_
     path = tmp_path / "many.json"
     path.write_text(json.dumps({"version": 1, "limits": {"rules": 500}, "allow": nets + names + web}))
     mark = internet.quiet()
-    report, status = throw_away(path)
+    report, status = throw_away(path, "--timeout", "40s")  # on a slow host it needs more than it is given else
     assert not internet.packets_since(mark)
     assert status == 0, "\n".join(wrong(report))
     assert {r["rule"] for r in rows(report, expected="allow", result="pass")} == {r["id"] for r in nets + names + web}
@@ -303,7 +304,7 @@ SQUATTER = """import socket, time
 held = []
 for port in range(20000, 32768, 16):
     s = socket.socket(); s.bind(('0.0.0.0', port)); s.listen(); held.append(s)
-print('ready', flush=True); time.sleep(30)"""
+print('ready', flush=True); time.sleep(600)"""
 
 
 def _beside(cella, cell, source):
@@ -350,7 +351,7 @@ def test_policy_that_changes_meanwhile(cella):
     with cella.cell("--policy", POLICIES / "echo.json") as cell:
         with _held(cella, cell) as process:
             cella("policy", "set", cell, POLICIES / "wide.json").ok()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60 * PATIENCE)
         assert process.returncode == 125 and b"changed while it was measured" in errors, errors
         assert "reach" not in cella.inspect(cell)
         assert cella("reach", cell, "--json").ok().json()["verdict"] == "pass"
@@ -360,14 +361,14 @@ def test_one_at_a_time(cella):
     with cella.cell() as cell:
         with _held(cella, cell) as process:
             cella("reach", cell).one_line(125, "being measured already")
-        assert process.wait(60) == 0
+        assert process.wait(60 * PATIENCE) == 0
 
 
 def test_cell_that_ends_meanwhile(cella):
     with cella.cell() as cell:
         with _held(cella, cell) as process:
             cella("rm", "--force", cell).ok()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60 * PATIENCE)
         assert process.returncode == 125 and b"the cell ended during the measurement" in errors, errors
 
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from harness import PATIENCE
 from harness.cella import POLICIES, wait_until
 from harness.enforced import enforced
 
@@ -265,7 +266,7 @@ print(n)"""
         end = time.monotonic() + 3
         while time.monotonic() < end:
             call("deny", count=200, reason="no_rule", name="x" * 200)
-        out, err = reader.communicate(timeout=30)
+        out, err = reader.communicate(timeout=30 * PATIENCE)
         assert reader.returncode == 0 and int(out) > 0, err.decode()
 
 

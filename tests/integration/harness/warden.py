@@ -11,6 +11,8 @@ import socket
 import struct
 import termios
 
+from . import PATIENCE
+
 _HEADER = struct.Struct("<IHHII")
 _OPEN, _CREDIT, _CALL, _REPLY = 2, 6, 32, 33
 _OP, _COUNT, _ARG = 2, 4, 10
@@ -37,7 +39,7 @@ class Warden:
         handle = os.open(directory, os.O_PATH)
         try:
             self._sock = socket.socket(socket.AF_UNIX)
-            self._sock.settimeout(seconds)
+            self._sock.settimeout(seconds * PATIENCE)
             self._sock.connect(f"/proc/self/fd/{handle}/control.sock")
         finally:
             os.close(handle)
