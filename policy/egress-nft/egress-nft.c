@@ -21,8 +21,8 @@
 
 #include "egress.h"
 
-#define ATTACH_NS 5000000000u
-#define FLUSH_NS 200000000u
+#define ATTACH_NS 10000000000u
+#define FLUSH_NS 1000000000u
 #define LAST_NS 2000000000u /* nobody asks again after this one */
 
 /* --------------------------------------------------------------- policies */

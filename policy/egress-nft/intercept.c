@@ -26,7 +26,7 @@
 #include "egress.h"
 #include "engine.h"
 
-#define START_NS 5000000000u
+#define START_NS 10000000000u
 #define REPLY_NS 2000000000u
 
 static const char *option(const struct cella_options *o, const char *name)

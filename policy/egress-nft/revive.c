@@ -25,7 +25,7 @@
 #include "egress.h"
 #include "ledger.h"
 
-#define UP_NS 5000000000u
+#define UP_NS 10000000000u
 
 static int ledger_new(void)
 {
