@@ -4,6 +4,7 @@
 /* What goes beside the bytes of Unix sockets, on the host's kernel and on ours. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -271,8 +272,9 @@ static void several(void)
 static void circles(void)
 {
     int a[2], b[2], i, listener = (int)call(SYS_socket, AF_UNIX, SOCK_STREAM, 0);
-    struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = "\0cella-circle"};
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
 
+    snprintf(name.sun_path + 1, 14, "cella-%07d", (int)getpid()); /* 16 bytes with the family */
     for (i = 0; i < 5; i++) {
         call(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, a);
         call(SYS_socketpair, AF_UNIX, i & 1 ? SOCK_DGRAM : SOCK_SEQPACKET, 0, b);
