@@ -166,6 +166,7 @@ static void lookers_are_no_wardens(void **state)
     assert_true(pipe(looks) == 0 && pipe(go) == 0);
     pid = fork();
     if (pid == 0) {
+        close(go[1]); /* it does not outlive a test that fails */
         fd = open(path, O_RDWR);
         if (fd < 0 || flock(fd, LOCK_SH) < 0 || write(looks[1], "", 1) != 1 ||
             read(go[0], &c, 1) != 1)
