@@ -23,7 +23,7 @@
 
 #define ATTACH_NS 10000000000u
 #define FLUSH_NS 1000000000u
-#define LAST_NS 2000000000u /* nobody asks again after this one */
+#define LAST_NS 3000000000u /* nobody asks again after this one */
 
 /* --------------------------------------------------------------- policies */
 

@@ -184,7 +184,7 @@ static void test_last_words_of_a_slow_one(void **state)
     assert_int_equal(world.ops->report(cell, NULL, no_matter, NULL), 0);
     waker = fork();
     if (waker == 0) {
-        usleep(300000);
+        usleep(1500000); /* longer than who only asks waits */
         kill((pid_t)at.gate_pid, SIGCONT);
         _exit(0);
     }
