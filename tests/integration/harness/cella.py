@@ -311,12 +311,6 @@ def children_of(pid, deep=False):
     return found + [g for child in found for g in children_of(child, True)] if deep else found
 
 
-def begun(pid):
-    """For an order of processes by their age: ids begin again where they end."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return int(fields[19]), pid
-
-
 def rss_bytes(pid):
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
