@@ -124,41 +124,22 @@ def _wardens():
     return named - {child for pid in named for child in children_of(pid)}
 
 
-def at_its_step(start, look, seconds=30.0):
-    """Calls start(), which makes a cell, and gives its result and the first answer of look(pid) that is not None. That is
-    asked about the new cell's warden again and again while it stands still, so that little is past when it is given."""
+def from_the_first_frame_on(start, seconds=30.0):
+    """Calls start(), which makes a machine, and gives its result and a Capture that began before the machine existed.
+
+    The warden has the link before it starts the machine. There it is stopped, and goes on when the link is watched."""
     before, deadline = _wardens(), time.monotonic() + seconds * PATIENCE
-    made, new = start(), set()
+    made = start()
     while time.monotonic() < deadline:
-        # Once: to look at every process takes longer than a warden's next step.
-        new = {pid for pid in new if "cella-warden" in command_of(pid)} or _wardens() - before
-        for pid in new:
-            with contextlib.suppress(ProcessLookupError):  # it has failed, which whoever called start() sees
-                os.kill(pid, signal.SIGSTOP)
-                try:
-                    found = look(pid)
-                finally:
-                    os.kill(pid, signal.SIGCONT)
-                if found is not None:
-                    return made, found
-        time.sleep(0.0002)
-    raise AssertionError("no new cell came to this step")
-
-
-def machine_of(pid):
-    """The process of this warden that runs a machine; None while there is none."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as children:
-        for child in map(int, children.read().split()):
-            if any(name in command_of(child) for name in ("qemu-system", "cella-vmm")):
-                return child
-    return None
-
-
-def from_the_first_frame_on(start):
-    """Calls start(), which makes a machine, and gives its result and a Capture that began before the machine existed: the warden
-    has the link before it starts the machine."""
-    def link(pid):
-        sock = open_link(pid)
-        assert sock is None or machine_of(pid) is None, "too late: the machine exists"
-        return sock and Capture(sock)
-    return at_its_step(start, link)
+        for pid in _wardens() - before:
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                sock = open_link(pid)
+                if sock:
+                    machine = [p for p in children_of(pid, deep=True) if any(name in command_of(p) for name in ("qemu-system", "cella-vmm"))]
+                    assert not machine, "too late: the machine exists"
+                    return made, Capture(sock)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        time.sleep(0.001)
+    raise AssertionError("no new cell has a link")
