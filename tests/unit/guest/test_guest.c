@@ -352,8 +352,9 @@ static void test_poweroff(void **state)
     int status;
 
     (void)state;
-    assert_int_equal(guest_send(m.guest, CELLA_GUEST_POWEROFF, "", 0, 30 * SECONDS, NULL, NULL), 0);
-    assert_int_equal(cell_wait(&m.cell, &m.closed, 30000), 0);
+    assert_int_equal(guest_send(m.guest, CELLA_GUEST_POWEROFF, "", 0, 120 * SECONDS, NULL, NULL),
+                     0);
+    assert_int_equal(cell_wait(&m.cell, &m.closed, 120000), 0);
     assert_int_equal(m.closed_code, -ECONNRESET);
     assert_int_equal(waitpid(m.pid, &status, 0), m.pid);
     m.pid = 0;
