@@ -122,8 +122,8 @@ def show_memory(idle, used):
 def copies(cella, rounds):
     """Snapshots of the parent and two restores of each: what they took, and the memory of the copies.
 
-    The first restore of a snapshot meets its file's pages for the first time. Where KVM is emulated that counts: the
-    emulator has to translate the guest's code in each page anew. The others find that done, as on a processor."""
+    The first restore of a snapshot meets its file's pages for the first time, and takes longer where KVM is emulated:
+    its emulator keeps what it has translated of the guest's code by page, which the others then find done."""
     shots, pauses, firsts, restores, idle, used = [], [], [], [], [], []
     for i in range(rounds):
         shots.append(cella.timed("snapshot", "parent", f"s{i}"))
