@@ -244,20 +244,27 @@ static void a_cell_goes_on_when_its_snapshot_fails(void **state)
 
 /* ---- limits ---- */
 
-/* In a running machine of 2 processors, 128 MiB, 64 tasks; the log since. */
-static const char *updated(const struct script *s, const char *change, int code, int *ret)
+/* A running machine of 2 processors, 128 MiB, 64 tasks; the log begins here. */
+static pid_t limited(const struct script *s)
 {
-    const struct config_limits made = {.memory = 128 << 20, .cpu_millis = 2000, .pids = 64};
-    const struct pending from = {.peer = 1, .call = 9};
     pid_t pid = begin(s, 0);
-    json_t *args = json_loads(change, 0, NULL);
 
     assert_int_equal(machine_start(&w, errbuf_init(&eb)), 0);
     loop_run(w.loop);
     log_text();
     text[0] = 0;
     w.state = W_RUNNING;
-    w.req.limits = w.made = made;
+    w.made = (struct config_limits){.memory = 128 << 20, .cpu_millis = 2000, .pids = 64};
+    w.req.limits = w.made;
+    return pid;
+}
+
+static const char *updated(const struct script *s, const char *change, int code, int *ret)
+{
+    const struct pending from = {.peer = 1, .call = 9};
+    pid_t pid = limited(s);
+    json_t *args = json_loads(change, 0, NULL);
+
     resize_code = code;
     *ret = cell_update(&w, args, &from, errbuf_init(&eb));
     json_decref(args);
@@ -313,19 +320,12 @@ static void limits_that_one_refuses_are_nobodys(void **state)
 static void who_waits_for_a_guest_hears_of_the_end(void **state)
 {
     static const struct script s = {0};
-    const struct config_limits made = {.memory = 128 << 20, .cpu_millis = 2000, .pids = 64};
     const struct pending from = {.peer = 1, .call = 9};
     json_t *args = json_pack("{s:i}", "pids", 9);
-    pid_t pid = begin(&s, 0);
+    pid_t pid = limited(&s);
     const char *told;
 
     (void)state;
-    assert_int_equal(machine_start(&w, errbuf_init(&eb)), 0);
-    loop_run(w.loop);
-    log_text();
-    text[0] = 0;
-    w.state = W_RUNNING;
-    w.req.limits = w.made = made;
     assert_int_equal(cell_update(&w, args, &from, errbuf_init(&eb)), 0);
     json_decref(args);
     update_drop(&w);

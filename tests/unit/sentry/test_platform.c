@@ -214,6 +214,17 @@ static void *run_other(void *argument)
     return NULL;
 }
 
+/* Our guest has called vfork, so that there is a thread for the other, whose code is another. */
+static void make_other(struct other *other, struct guest *guest, const char *from, const char *end)
+{
+    *other = (struct other){.mm = current->mm};
+    LOAD(guest, loop_calls);
+    copy_out(current->mm, CODE, "\xb8\x3a\0\0\0\x0f\x05", 7);
+    copy_out(current->mm, CODE + 16, from, (size_t)(end - from));
+    assert_int_equal(run(guest), PLATFORM_SYSCALL);
+    other->guest.regs = (struct user_regs_struct){.rip = CODE + 16, .rsp = STACK, .rdi = DATA};
+}
+
 static int stage; /* of what follows; with the kernel's lock */
 
 static void until_stage(int wanted)
@@ -253,17 +264,12 @@ static void *die_stopped(void *argument)
 
 static void test_death_of_a_stopped_thread(void **state)
 {
-    struct other other = {.mm = current->mm};
+    struct other other;
     struct guest guest;
     pthread_t thread;
 
     (void)state;
-    LOAD(&guest, loop_calls);
-    copy_out(current->mm, CODE, "\xb8\x3a\0\0\0\x0f\x05", 7);
-    copy_out(current->mm, CODE + 16, blob_store_load,
-             (size_t)(blob_store_load_end - blob_store_load));
-    assert_int_equal(run(&guest), PLATFORM_SYSCALL);
-    other.guest.regs = (struct user_regs_struct){.rip = CODE + 16, .rsp = STACK, .rdi = DATA};
+    make_other(&other, &guest, blob_store_load, blob_store_load_end);
     pthread_create(&thread, NULL, die_stopped, &other);
     until_stage(1);
     assert_int_equal(other.event, PLATFORM_DEAD);
@@ -323,16 +329,12 @@ static void test_threads(void **state)
 /* munmap by one thread ends what another writes there, at once. */
 static void test_unmap_under_writer(void **state)
 {
-    struct other other = {.mm = current->mm};
+    struct other other;
     struct guest guest;
     pthread_t thread;
 
     (void)state;
-    LOAD(&guest, loop_calls);
-    copy_out(current->mm, CODE, "\xb8\x3a\0\0\0\x0f\x05", 7);
-    copy_out(current->mm, CODE + 16, blob_spin, (size_t)(blob_spin_end - blob_spin));
-    run(&guest);
-    other.guest.regs = (struct user_regs_struct){.rip = CODE + 16, .rsp = STACK, .rdi = DATA};
+    make_other(&other, &guest, blob_spin, blob_spin_end);
     pthread_create(&thread, NULL, run_other, &other);
     kernel_unlock();
     usleep(20000);
