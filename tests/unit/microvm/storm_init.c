@@ -21,6 +21,7 @@
 
 #define DEVICES_AT 0xc0001000
 #define SERIAL 0x3f8
+#define PEACE (unsigned long)-1 /* the round after the last */
 
 static volatile uint8_t *registers;
 static struct storm storm;
@@ -45,14 +46,15 @@ static uint32_t get(struct storm *s, uint32_t dev, uint32_t reg)
     return *(volatile uint32_t *)(registers + dev * STORM_PAGE + reg);
 }
 
+/* In peace the serial line is left alone: what the device gave is told through it. */
 static void moment(struct storm *s)
 {
     unsigned port = SERIAL + 1 + storm_below(s, 7);
 
-    if (storm_below(s, 8) == 0)
-        outb((unsigned char)storm_random(s), (unsigned short)port);
-    if (s->rounds == (unsigned long)-1)
+    if (s->rounds == PEACE)
         usleep(1000);
+    else if (storm_below(s, 8) == 0)
+        outb((unsigned char)storm_random(s), (unsigned short)port);
 }
 
 static double now(void)
@@ -123,9 +125,8 @@ int main(void)
     serial_as_it_should_be();
     say("rounds", (long)storm.rounds);
     say("writes", (long)storm.writes);
-    storm.rounds = (unsigned long)-1; /* moments of peace */
+    storm.rounds = PEACE;
     say("bytes by the book", storm_rng_works(&storm));
-    serial_as_it_should_be();
     for (fd = 0; fd < 200; fd++) {
         say("alive", fd);
         usleep(100000);
