@@ -24,8 +24,8 @@ struct machine {
     uint64_t generation;
     uint8_t nonce[CELLA_GUEST_NONCE]; /* of the agent's link to a copy */
     int timer;                        /* until HELLO on port 1 */
-    uint64_t clock_sent, began;       /* began: its processors run */
-    unsigned clock_tries;
+    uint64_t clock_began, clock_sent; /* the first time, and the last */
+    uint64_t began;                   /* its processors run */
     void (*after_clock)(struct warden *w); /* NULL: nothing waits for it */
     struct cella_stats usage;              /* as last told */
     int asking;

@@ -121,6 +121,7 @@ static void guest_answers(const struct script *s, uint32_t op, uint32_t stream, 
 {
     static const char *const names[] = {"BOOT",   "FREEZE",   "SETTLE", "THAW", "USAGE",
                                         "RESIZE", "POWEROFF", "RESET",  "SHOW", "CLOCK"};
+    static unsigned clocks;
     auto_buf struct buf b = BUF_INIT;
     const struct field *f;
 
@@ -151,6 +152,8 @@ static void guest_answers(const struct script *s, uint32_t op, uint32_t stream, 
     }
     if (op == CELLA_GUEST_BOOT && s->slow_ms)
         usleep(s->slow_ms * 1000);
+    if (op == CELLA_GUEST_CLOCK && clocks++ < s->late_clocks)
+        usleep(50000);
     if (op == CELLA_GUEST_BOOT && s->steps)
         field_add(&b, CELLA_TAG_STEPS, s->steps, CELLA_GUEST_STEPS * sizeof(uint64_t));
     guest_sends(op == s->errs ? CELLA_FRAME_ERROR : CELLA_FRAME_RESULT, stream, &b);

@@ -15,6 +15,7 @@ struct script {
     int other;             /* RESET is answered by another nonce, and the end */
     const uint64_t *steps; /* of the answer to BOOT; or none */
     unsigned slow_ms;      /* BOOT takes this long */
+    unsigned late_clocks;  /* so many CLOCKs are answered too late for the contract */
     int agent_old;         /* the agent's port has no nonce, only what is left of the parent's */
 };
 

@@ -159,6 +159,20 @@ static void the_guest_tells_its_steps(void **state)
     assert_true(ago("guest-kernel") >= 6 && ago("guest-drivers") >= 6);
 }
 
+static void a_clock_is_told_until_it_is_right(void **state)
+{
+    const struct script s = {.late_clocks = 7};
+    const char *at;
+    int told = 0;
+
+    (void)state;
+    way(&s, 1, 0);
+    for (at = text; (at = strstr(at, "CLOCK ")); at++)
+        told++;
+    assert_in_range(told, 8, 100);
+    assert_non_null(strstr(text, "LINK" AGENT_SAYS));
+}
+
 static void never_handed_out(const struct script *s, int full_audit, const char *why)
 {
     way(s, 1, full_audit);
@@ -366,6 +380,7 @@ int main(void)
         cmocka_unit_test(boots),
         cmocka_unit_test(the_guest_tells_its_steps),
         cmocka_unit_test(a_copy_settles_before_anything_of_it_runs),
+        cmocka_unit_test(a_clock_is_told_until_it_is_right),
         cmocka_unit_test(a_copy_that_does_not_confirm_is_not_handed_out),
         cmocka_unit_test(no_two_copies_hear_the_same),
         cmocka_unit_test(a_cell_goes_on_when_its_snapshot_fails),
