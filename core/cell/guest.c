@@ -16,12 +16,7 @@
 #include "guest_int.h"
 #include "trust.h"
 
-#define CALL_NS 40000000000ull
 #define REFRESH_NS 300000000ull
-#define CLOCK_NS 20000000ull       /* a clock that was told in less is right enough */
-#define CLOCK_LATE_NS 45000000ull  /* and on a busy host what keeps the contract: 50 ms */
-#define CLOCK_WISH_NS 500000000ull /* for how long it has to be the first */
-#define CLOCK_TELL_NS 2000000000ull
 
 /* ---- failures ---- */
 
@@ -48,7 +43,7 @@ static void console_tail(struct warden *w, char *ret, size_t cap)
     json_decref(result);
 }
 
-static void failed(struct warden *w, const char *why)
+void machine_failed(struct warden *w, const char *why)
 {
     char tail[201];
 
@@ -68,18 +63,18 @@ static void guest_late(void *data)
 
     w->machine->timer = 0;
     snprintf(why, sizeof(why), "its init did not answer within %llu s", BOOT_NS / 1000000000ull);
-    failed(w, why);
+    machine_failed(w, why);
 }
 
 static void guest_closed(void *ctx, int code, const char *why)
 {
     (void)code;
-    failed(ctx, why);
+    machine_failed(ctx, why);
 }
 
 /* ---- identity ---- */
 
-static void add_world(struct buf *b)
+void machine_world(struct buf *b)
 {
     uint8_t entropy[256];
 
@@ -110,68 +105,8 @@ static int add_identity(const struct warden *w, struct buf *b)
     }
     if (m->copy)
         field_add(b, CELLA_TAG_NONCE, m->nonce, sizeof(m->nonce));
-    add_world(b); /* last: the clock is read as late as can be */
+    machine_world(b); /* last: the clock is read as late as can be */
     return b->oom ? -ENOMEM : 0;
-}
-
-/* How late the guest heard it is not known, but no later than its answer came. */
-static int clock_right(struct warden *w)
-{
-    uint64_t now = now_ns(), late = now - w->machine->clock_sent,
-             told = now - w->machine->clock_began;
-
-    if (late <= (told < CLOCK_WISH_NS ? CLOCK_NS : CLOCK_LATE_NS))
-        return 1;
-    if (told < CLOCK_TELL_NS)
-        return 0;
-    warden_log(w, CELLA_LOG_WARN, "guest",
-               "its wall clock may be up to %llu ms late: this host is too busy to tell it sooner",
-               (unsigned long long)(late / 1000000u));
-    return 1;
-}
-
-static int clock_ask(struct warden *w);
-
-static void clock_told(void *ctx, int code, const char *why, const uint8_t *payload, size_t len)
-{
-    struct warden *w = ctx;
-    struct machine *m = w->machine;
-    void (*after)(struct warden *) = m->after_clock;
-
-    (void)payload;
-    (void)len;
-    if (code == 0 && !clock_right(w) && clock_ask(w) == 0)
-        return;
-    m->after_clock = NULL;
-    if (code == 0 && after)
-        after(w);
-    else if (code < 0 && after)
-        failed(w, why);
-    else if (code < 0)
-        warden_log(w, CELLA_LOG_WARN, "guest", "%s", why);
-}
-
-static int clock_ask(struct warden *w)
-{
-    auto_buf struct buf b = BUF_INIT;
-
-    w->machine->clock_sent = now_ns();
-    add_world(&b);
-    return b.oom ? -ENOMEM
-                 : guest_send(w->machine->guest, CELLA_GUEST_CLOCK, b.ptr, b.len, CALL_NS,
-                              clock_told, w);
-}
-
-/* Sets the guest's clock, then goes on with `after`. */
-static void clock_set(struct warden *w, void (*after)(struct warden *w))
-{
-    int r;
-
-    w->machine->after_clock = after;
-    w->machine->clock_began = now_ns();
-    r = clock_ask(w);
-    if (r < 0 && after)
-        failed(w, strerror(-r));
 }
 
 /* ---- the two ways to a running cell ---- */
@@ -189,7 +124,7 @@ static void agent_connect(struct warden *w)
     if (r == 0)
         r = cell_link(w, steal_fd(&fd), err);
     if (r < 0)
-        failed(w, eb.text);
+        machine_failed(w, eb.text);
 }
 
 /* The start as the guest tells it. It may lie about how its steps share the time that has passed, not about more:
@@ -217,7 +152,7 @@ static void on_booted(void *ctx, int code, const char *why, const uint8_t *paylo
     uint64_t steps[CELLA_GUEST_STEPS];
 
     if (code < 0) {
-        failed(w, why);
+        machine_failed(w, why);
         return;
     }
     if (w->machine->copy) {
@@ -228,7 +163,7 @@ static void on_booted(void *ctx, int code, const char *why, const uint8_t *paylo
     if (guest_steps(payload, len, steps))
         steps_tell(w, steps);
     warden_step(w, "clock", now_ns());
-    clock_set(w, agent_connect);
+    machine_clock(w, agent_connect);
 }
 
 /* Never before it has settled: the cell would run as the one that it was. */
@@ -241,7 +176,7 @@ static void thaw_copy(struct warden *w)
     if (r == 0)
         r = guest_send(w->machine->guest, CELLA_GUEST_THAW, "", 0, CALL_NS, on_booted, w);
     if (r < 0)
-        failed(w, strerror(-r));
+        machine_failed(w, strerror(-r));
 }
 
 static void on_settled(void *ctx, int code, const char *why, const uint8_t *payload, size_t len)
@@ -258,10 +193,10 @@ static void on_settled(void *ctx, int code, const char *why, const uint8_t *payl
                      (int64_t)w->machine->generation, "s:hostname", w->machine->hostname,
                      "s:address", w->attached.address, NULL);
     if (r < 0)
-        failed(w, eb.text);
+        machine_failed(w, eb.text);
     else {
         warden_step(w, "clock", now_ns());
-        clock_set(w, thaw_copy);
+        machine_clock(w, thaw_copy);
     }
 }
 
@@ -297,7 +232,7 @@ static void guest_ready(void *ctx)
     w->machine->timer = 0;
     r = w->machine->copy ? settle(w) : boot(w);
     if (r < 0)
-        failed(w, strerror(-r));
+        machine_failed(w, strerror(-r));
 }
 
 static const struct guest_events events = {guest_ready, guest_closed};
@@ -386,6 +321,7 @@ void machine_free(struct warden *w)
     struct machine *m = steal_ptr(&w->machine);
 
     loop_timer_cancel(w->loop, m->timer);
+    loop_timer_cancel(w->loop, m->clock_timer);
     guest_free(m->guest);
     buf_fini(&m->boot);
     free(m);
@@ -464,10 +400,11 @@ void machine_pause(struct warden *w, int on)
         return;
     if (on)
         guest_turn(m->guest, REFRESH_NS);
+    machine_clock_leave(w);
     guest_hold(m->guest, on);
     if (on)
         return;
-    clock_set(w, NULL);
+    machine_clock(w, NULL);
 }
 
 int machine_freeze(struct warden *w, struct cella_error *err)
@@ -482,7 +419,7 @@ int machine_freeze(struct warden *w, struct cella_error *err)
 /* The machine's clock has stood still with it. */
 int machine_thaw(struct warden *w, struct cella_error *err)
 {
-    clock_set(w, NULL);
+    machine_clock(w, NULL);
     guest_turn(w->machine->guest, REFRESH_NS);
     return guest_call(w->machine->guest, CELLA_GUEST_THAW, "", 0, CALL_NS, NULL, err);
 }
