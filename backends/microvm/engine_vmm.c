@@ -24,6 +24,7 @@
 struct vmm {
     struct engine base;
     int control_fd;
+    unsigned owed; /* answers to orders that nobody waits for any more */
 };
 
 static struct vmm *vmm_of(struct engine *e)
@@ -43,6 +44,25 @@ static int no_answer(struct vmm *v, const char *what, int r, struct cella_error 
     return fail(err, r, "cella-vmm: %s: %s", what, why[0] ? why : strerror(-r));
 }
 
+/* Answers come in the order of the orders: a late one is not taken for the next order's. The length of what came, 0 = it
+   is gone, or negative errno. */
+static ssize_t answer(struct vmm *v, struct vmm_reply *ret, int timeout_ms)
+{
+    uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000;
+    ssize_t n;
+    int r;
+
+    do {
+        r = fd_readable(v->control_fd, end);
+        if (r == 0)
+            v->owed++;
+        if (r <= 0)
+            return r == 0 ? -ETIMEDOUT : r;
+        n = recv(v->control_fd, ret, sizeof(*ret), MSG_DONTWAIT);
+    } while (n == (ssize_t)sizeof(*ret) && v->owed && v->owed--);
+    return n < 0 ? -errno : n;
+}
+
 static int order(struct engine *e, const char *what, const struct vmm_request *q, int borrow_fd,
                  int timeout_ms, struct cella_error *err)
 {
@@ -54,13 +74,12 @@ static int order(struct engine *e, const char *what, const struct vmm_request *q
 
     if (r < 0)
         return no_answer(v, what, r, err);
-    r = fd_readable(v->control_fd, now_ns() + (uint64_t)timeout_ms * 1000000);
-    if (r <= 0)
-        return no_answer(v, what, r == 0 ? -ETIMEDOUT : r, err);
-    n = recv(v->control_fd, &reply, sizeof(reply), MSG_DONTWAIT);
+    n = answer(v, &reply, timeout_ms);
+    if (n == -ETIMEDOUT)
+        return no_answer(v, what, -ETIMEDOUT, err);
     if (n != (ssize_t)sizeof(reply)) {
         engine_wait(e, LAST_WORDS_NS); /* it is ending; so that its last words are there */
-        return no_answer(v, what, n == 0 ? -EPIPE : n < 0 ? -errno : -EBADMSG, err);
+        return no_answer(v, what, n == 0 ? -EPIPE : n < 0 ? (int)n : -EBADMSG, err);
     }
     if (reply.code >= 0)
         return 0;
