@@ -236,9 +236,9 @@ static int take(struct taking *t, struct cella_error *err)
         return r;
     from = now_ns();
     r = f->paused ? 0 : f->engine->ops->pause(f->engine, err);
-    if (r < 0)
-        return r;
-    r = paused(t, was_private, err);
+    if (r == 0)
+        r = paused(t, was_private, err);
+    /* A pause that was answered too late has stopped it all the same. */
     back = f->paused ? 0 : f->engine->ops->cont(f->engine, errbuf_init(&eb));
     f->pause_ns = now_ns() - from;
     if (back == 0 && t->said && t->said->taken)
