@@ -91,6 +91,27 @@ static void test_rng_rate(void **state)
     rng_free(r);
 }
 
+/* Requests for a byte each, which the rate alone would let through for ever. */
+static void test_rng_turns(void **state)
+{
+    struct rng *r = rng_new(&d.bind, DEV_RNG);
+    struct piece one = {DRV_BUFFERS, 1, 1};
+    uint32_t len, head;
+    int i, n = 0;
+
+    (void)state;
+    drv_start(&d, rng_virtio(r), 0, 1);
+    for (i = 0; i < 50; i++)
+        drv_add(&d, 0, &one, 1);
+    drv_kick(&d, 0);
+    while (drv_used(&d, 0, &head, &len))
+        n++;
+    assert_int_equal(n, 32); /* others have their turn */
+    for (; n < 50; n++)
+        assert_true(drv_wait(&d, 0, &len) >= 0);
+    rng_free(r);
+}
+
 static void test_rng_rules(void **state)
 {
     struct rng *r = rng_new(&d.bind, DEV_RNG);
@@ -311,6 +332,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {T(test_rng),
                                        T(test_rng_rate),
+                                       T(test_rng_turns),
                                        T(test_rng_rules),
                                        T(test_inflate),
                                        T(test_inflate_private),
