@@ -31,11 +31,14 @@ static int grow(struct state_out *o, size_t more)
         return 1;
     while (cap < o->len + more)
         cap *= 2;
-    p = realloc(o->data, cap);
+    p = malloc(cap); /* realloc() would ask for mremap(), which no thread may */
     if (!p) {
         o->oom = 1;
         return 0;
     }
+    if (o->len)
+        memcpy(p, o->data, o->len);
+    free(o->data);
     o->data = p;
     o->cap = cap;
     return 1;

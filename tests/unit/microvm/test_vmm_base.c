@@ -4,6 +4,7 @@
 /* What the machine's parts stand on: memory, bus, loop, state. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,10 +14,15 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 
 #include "bus.h"
 #include "loop.h"
@@ -377,6 +383,45 @@ static void state_bound(void **state)
     state_out_free(&o);
 }
 
+/* In a child, where mremap() is death, as it is for the monitor's threads. */
+static void grow_without_mremap(void)
+{
+    struct sock_filter list[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {.len = sizeof(list) / sizeof(list[0]), .filter = list};
+    struct state_out o = {0};
+    uint64_t i;
+
+    mallopt(M_MMAP_THRESHOLD, 128 << 10); /* as it is before other tests have freed what is large */
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) < 0)
+        _exit(2);
+    for (i = 0; i < MIB / sizeof(i); i++)
+        state_put_u64(&o, i);
+    for (i = 0; i < MIB / sizeof(i) && !o.oom; i++)
+        if (memcmp(o.data + i * sizeof(i), &i, sizeof(i)) != 0)
+            _exit(3);
+    _exit(o.oom || o.len != MIB);
+}
+
+/* The state of a machine with twenty processors is longer than what malloc() gives a mapping of its own. */
+static void state_grows(void **state)
+{
+    pid_t pid = fork();
+    int status = 0;
+
+    (void)state;
+    if (pid == 0)
+        grow_without_mremap();
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,7 +429,7 @@ int main(void)
         cmocka_unit_test(discard),     cmocka_unit_test(detached),
         cmocka_unit_test(bus_finds),   cmocka_unit_test(loop_turns),
         cmocka_unit_test(state_round), cmocka_unit_test(state_bad),
-        cmocka_unit_test(state_bound),
+        cmocka_unit_test(state_bound), cmocka_unit_test(state_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
