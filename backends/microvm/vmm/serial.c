@@ -210,7 +210,8 @@ void serial_save(const struct serial *s, struct state_out *o)
     state_end(o);
 }
 
-/* What was half a line belongs to the one who was saved. */
+/* What was half a line belongs to the one who was saved. An interrupt that was on its way may be in no state: the guest
+   that waits for it gets it again. */
 int serial_load(struct serial *s, struct state_in *i)
 {
     state_enter(i, TAG, VERSION);
@@ -223,6 +224,8 @@ int serial_load(struct serial *s, struct state_in *i)
     s->empty_told = state_get_u8(i) & 1;
     state_leave(i);
     s->len = 0;
+    if (!i->bad && (s->ier & IER_THRI) && !s->empty_told)
+        irq(s);
     return i->bad ? -EBADMSG : 0;
 }
 

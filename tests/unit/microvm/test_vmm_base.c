@@ -25,8 +25,10 @@
 #include <linux/seccomp.h>
 
 #include "bus.h"
+#include "layout.h"
 #include "loop.h"
 #include "ram.h"
+#include "serial.h"
 #include "state.h"
 
 #define MIB (1ull << 20)
@@ -422,14 +424,61 @@ static void state_grows(void **state)
     assert_int_equal(status, 0);
 }
 
+/* ----------------------------------------------------------------------- serial */
+
+/* A serial line with the state of another: how many interrupts came of that. */
+static uint64_t serial_copy(const struct serial *from)
+{
+    int irq = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct loop *l = loop_new();
+    struct bus ports = {0};
+    struct serial *s = serial_new(&ports, l, -1, irq);
+    struct state_out o = {0};
+    struct state_in i;
+    uint64_t n = 0;
+
+    assert_non_null(s);
+    serial_save(from, &o);
+    state_open(&i, o.data, o.len);
+    assert_int_equal(serial_load(s, &i), 0);
+    (void)!read(irq, &n, sizeof(n));
+    state_out_free(&o);
+    serial_free(s);
+    loop_free(l);
+    close(irq);
+    return n;
+}
+
+/* The controllers' state may lack an interrupt that was on its way. */
+static void serial_told_again(void **state)
+{
+    const uint8_t wanted = 2;
+    struct loop *l = loop_new();
+    struct bus ports = {0};
+    struct serial *s = serial_new(&ports, l, -1, -1);
+    uint8_t reason = 0;
+
+    (void)state;
+    assert_non_null(s);
+    assert_int_equal(serial_copy(s), 0);
+    bus_write(&ports, PORT_SERIAL + 1, &wanted, 1);
+    assert_int_equal(serial_copy(s), 1);
+    bus_read(&ports, PORT_SERIAL + 2, &reason, 1);
+    assert_int_equal(reason, 2);
+    assert_int_equal(serial_copy(s), 0); /* it has been told */
+    serial_free(s);
+    loop_free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ram_sizes),   cmocka_unit_test(ram_above_the_hole),
-        cmocka_unit_test(discard),     cmocka_unit_test(detached),
-        cmocka_unit_test(bus_finds),   cmocka_unit_test(loop_turns),
-        cmocka_unit_test(state_round), cmocka_unit_test(state_bad),
-        cmocka_unit_test(state_bound), cmocka_unit_test(state_grows),
+        cmocka_unit_test(ram_sizes),         cmocka_unit_test(ram_above_the_hole),
+        cmocka_unit_test(discard),           cmocka_unit_test(detached),
+        cmocka_unit_test(bus_finds),         cmocka_unit_test(loop_turns),
+        cmocka_unit_test(state_round),       cmocka_unit_test(state_bad),
+        cmocka_unit_test(state_bound),       cmocka_unit_test(state_grows),
+        cmocka_unit_test(serial_told_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
