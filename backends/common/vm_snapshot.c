@@ -97,11 +97,13 @@ static int ram_release(struct vm *f, struct cella_error *err)
     uint64_t at;
     int r = f->engine->ops->ram_detach(f->engine, err);
 
-    if (r == 0)
-        r = engine_ram_find(f->engine, f->ram_fd, 1, f->ram_bytes, &at, err);
     if (r < 0)
         return r;
+    /* Whatever follows: detached once more, it would lose what it has written since. */
     f->ram_private = 1;
+    r = engine_ram_find(f->engine, f->ram_fd, 1, f->ram_bytes, &at, err);
+    if (r < 0)
+        return r;
     if (fcntl(f->ram_fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) < 0)
         return cella_error_set(err, -errno, STEP_SNAPSHOT,
                                "snapshot: the memory cannot be sealed: %s", strerror(errno));
