@@ -126,7 +126,7 @@ def test_warden_takes_a_stopped_agent_along(cella):
     finally:
         with contextlib.suppress(OSError):
             os.kill(agent, signal.SIGKILL)
-        cella("gc")
+        harness.wait_until(lambda: cella("gc") and not cella.cells(), 20, "gc takes it away")
 
 
 @pytest.mark.parametrize("delay_ms", [0, 5, 15, pytest.param(30, marks=pytest.mark.kvm), 60])

@@ -19,7 +19,7 @@ RULE = {"id": "echo", "cidr": f"{world.ECHO}/32", "ports": [8080], "proto": "tcp
 OPEN, CLOSED = json.dumps({"version": 1, "allow": [RULE]}), json.dumps({"version": 1, "allow": []})
 DIAL = """import socket, sys
 try:
-    s = socket.create_connection((sys.argv[1], 8080), 5)
+    s = socket.create_connection((sys.argv[1], 8080), 30)
     s.sendall(b'x'); print('ok' if s.recv(1) == b'x' else 'closed')
 except OSError as e: print(type(e).__name__)"""
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pathlib
+import time
 
 import pytest
 
@@ -150,7 +151,8 @@ def test_agent_holds_no_descriptor_of_the_host(cella, shared_kernel):
 
 @pytest.mark.quick
 def test_host_files_are_invisible(cella):
-    marks = [pathlib.Path(d) / "cella-marker" for d in ("/tmp", "/run", "/dev/shm", "/root", "/var/tmp", "/home")]
+    name = f"cella-marker-{time.monotonic_ns()}"  # some of these places are shared with other runs
+    marks = [pathlib.Path(d) / name for d in ("/tmp", "/run", "/dev/shm", "/root", "/var/tmp", "/home")]
     marks = [m for m in marks if m.parent.is_dir() and not m.exists()]
     try:
         for mark in marks:

@@ -171,9 +171,10 @@ def _burning(cella, cell):
 def test_cpu(cella):
     _limited(cella, "limit.cpu")
     if cella.backend not in guests.MACHINES:
+        # Long, because a processor that its own host takes away for a while counts as used, and is paid back only later.
         # The interpreter's own start does not count: in the lab it takes half a second of processor.
-        source = "import time\nb, e = time.process_time(), time.monotonic() + 2\nwhile time.monotonic() < e: pass\nprint(time.process_time() - b)"
-        assert float(cella.python(source, flags=["--cpus", "0.25"]).ok().text) < 1.2  # 0.5 s in theory; an unlimited loop uses 2
+        source = "import time\nb, e = time.process_time(), time.monotonic() + 6\nwhile time.monotonic() < e: pass\nprint(time.process_time() - b)"
+        assert float(cella.python(source, flags=["--cpus", "0.25"]).ok().text) < 3.6  # 1.5 s in theory; an unlimited loop uses 6
         return
     with cella.cell("--cpus", "0.25") as cell, _burning(cella, cell):  # a machine that stands still does not know it
         assert 0.01 < _share(cella, cell, 4.0) < 0.4
@@ -182,16 +183,15 @@ def test_cpu(cella):
 def test_cpu_of_many_processes_is_one_limit(cella):
     _limited(cella, "limit.cpu")
     source = """import os, time
-kids = []
+kids, e = [], time.monotonic() + 4
 for i in range(4):
     pid = os.fork()
     if pid == 0:
-        e = time.monotonic() + 2
         while time.monotonic() < e: pass
         os._exit(0)
     kids.append(pid)
 print(sum(r.ru_utime + r.ru_stime for r in (os.wait4(k, 0)[2] for k in kids)))"""
-    assert float(cella.python(source, flags=["--cpus", "0.5"]).ok().text) < 2.4
+    assert float(cella.python(source, flags=["--cpus", "0.5"]).ok().text) < 4.8  # 2 s in theory, until one end for all
 
 
 @pytest.mark.kvm

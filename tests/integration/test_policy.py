@@ -12,7 +12,7 @@ from harness.internet import ECHO
 RAW = {"id": "echo", "cidr": f"{ECHO}/32", "ports": [8080], "layer": "raw"}
 PHASED = {"version": 1, "revision": 7, "active": "install",
           "phases": {"install": {"allow": [RAW]}, "run": {}}}
-CONNECT = f"import socket; socket.create_connection(('{ECHO}', 8080), 5).close()"
+CONNECT = f"import socket; s = socket.create_connection(('{ECHO}', 8080), 30); s.sendall(b'x'); assert s.recv(1) == b'x'"
 
 
 @pytest.fixture
@@ -74,6 +74,7 @@ def test_show_set_and_phase(cella, internet, document):
         assert "revision    7" in shown and "phase       install" in shown and '"8080"' not in shown
         assert cella("policy", "show", "--json", cell).ok().json()["document"] == PHASED
 
+        cella.wait_event(cell, {"kind": "net.flow"})  # the gate has seen the end of that connection
         assert "phase run; 0 flows reset" in cella("policy", "phase", cell, "run").ok().text
         assert not connects(cella, cell)
         cella("policy", "phase", cell, "install").one_line(125, "one way", "reopen")
