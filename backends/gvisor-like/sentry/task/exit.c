@@ -180,9 +180,13 @@ static void forget_task(struct task *task)
 void process_reap(struct process *process)
 {
     struct process *parent = process->parent;
+    struct waiter *waiter;
 
     process->state = PROCESS_DEAD;
     reaped_count(process);
+    /* An epoll of it that others have, too, still waits here for a signalfd: nothing will come. */
+    while ((waiter = TAILQ_FIRST(&process->signal_waitq.waiters)))
+        waiter_remove(waiter);
     if (parent)
         TAILQ_REMOVE(&parent->children, process, siblings);
     process->parent = NULL;
