@@ -99,6 +99,11 @@ static void send(struct posix_timer *timer)
     timer->pends = !signal_ignored(timer->process, timer->signo) ||
                    (timer->process->leader->blocked & SIGBIT(timer->signo));
     signal_send(task, timer->process, &info, timer);
+void posix_timer_queued(struct posix_timer *timer)
+{
+    timer->pends = true;
+}
+
 }
 
 void posix_timer_fire(void *owner)
