@@ -311,6 +311,7 @@ void task_finish(void)
     leave_files(task);
     add_to_process(process, task);
     task->exited = true;
+    signals_leave(task);
     process->n_tasks--;
     if (last)
         process_exit(process);

@@ -87,6 +87,8 @@ void signal_force_info(struct task *task, const siginfo_t *info);
 void signal_fill(siginfo_t *info, int signo, int code); /* from current */
 void signal_timer_gone(struct process *process, struct posix_timer *timer);
 void set_blocked(struct task *task, sigbits mask);
+/* It ends: what it was to take of its process's signals is another's. */
+void signals_leave(struct task *task);
 struct sighand *sighand_new(const struct sighand *from);
 void sighand_put(struct sighand *sighand);
 

@@ -367,6 +367,11 @@ static void retarget(struct task *task, sigbits newly)
         task_kick(other);
 }
 
+void signals_leave(struct task *task)
+{
+    retarget(task, ~task->blocked);
+}
+
 void set_blocked(struct task *task, sigbits mask)
 {
     sigbits newly;
