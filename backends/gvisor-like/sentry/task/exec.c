@@ -236,9 +236,12 @@ static int become(struct exec *exec, struct cred *cred)
         cred_put(cred);
         return result;
     }
+    /* Before the credentials: the old one may be another's, too, who stays as dumpable as it was. */
+    current->mm = exec->mm;
     cred_set(cred);
     exec->mm->dumpable = !exec->secure && inode_permission(exec->file->inode, 4) >= 0;
-    current->mm = exec->mm;
+    if (exec->secure)
+        current->parent_death_signal = 0;
     current->regs = exec->regs;
     task_exec_end(old_mm, exec->name);
     return 0;
