@@ -293,6 +293,54 @@ static void a_timer_knows_whose_clock_it_has(void **state)
     world_count(false);
 }
 
+#define TICK 3000000u /* ns */
+static uint64_t first_tick, ticks;
+
+static uint64_t next_tick(void)
+{
+    uint64_t when;
+
+    kernel_lock();
+    when = current->process->itimer_real.when;
+    kernel_unlock();
+    return when;
+}
+
+static void ticks_on(struct user_regs_struct *r)
+{
+    uint64_t when;
+
+    switch (r->r15++) {
+    case 0:
+        poke(TIME, 0);
+        poke(TIME + 8, TICK / 1000);
+        poke(TIME + 16, 0);
+        poke(TIME + 24, TICK / 1000);
+        call3(r, SYS_setitimer, 0 /* ITIMER_REAL */, TIME, 0);
+        return;
+    case 1:
+        first_tick = next_tick();
+        spin(r);
+        return;
+    default:
+        when = next_tick();
+        if (when < first_tick + 3 * TICK && tries++ < TRIES) {
+            spin(r);
+            return;
+        }
+        ticks = when - first_tick;
+        quit(r, 0);
+    }
+}
+
+static void a_late_tick_makes_no_other_late(void **state)
+{
+    (void)state;
+    assert_int_equal(world_run(ticks_on, NULL), 0);
+    assert_true(ticks >= 3 * TICK);
+    assert_int_equal(ticks % TICK, 0);
+}
+
 /* ---- what is owed ---- */
 
 static volatile bool asked;
@@ -349,6 +397,7 @@ int main(void)
         cmocka_unit_test_setup(a_signal_is_anothers_when_its_task_ends, begin),
         cmocka_unit_test_setup(a_timer_goes_on_beside_others, begin),
         cmocka_unit_test_setup(a_timer_knows_whose_clock_it_has, begin),
+        cmocka_unit_test_setup(a_late_tick_makes_no_other_late, begin),
         cmocka_unit_test_setup(what_is_owed_is_done_before_guest_code_runs, begin),
     };
 
