@@ -177,6 +177,8 @@ static void undo(struct task *child, bool thread)
     if (child->fs)
         fsctx_put(child->fs);
     if (process) {
+        if (tty_forget)
+            tty_forget(process);
         sighand_put(process->sighand);
         process_put(process);
     }

@@ -187,6 +187,8 @@ void process_reap(struct process *process)
     /* An epoll of it that others have, too, still waits here for a signalfd: nothing will come. */
     while ((waiter = TAILQ_FIRST(&process->signal_waitq.waiters)))
         waiter_remove(waiter);
+    if (tty_forget)
+        tty_forget(process);
     if (parent)
         TAILQ_REMOVE(&parent->children, process, siblings);
     process->parent = NULL;

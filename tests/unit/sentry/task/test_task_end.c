@@ -92,6 +92,53 @@ static void nobody_knows_the_dead(void **state)
     assert_int_equal(seen[2], 0);
 }
 
+static unsigned terminals; /* processes that hold the one there is */
+
+void tty_inherit(struct process *new, const struct process *from)
+{
+    new->tty = from->tty;
+    terminals += new->tty != NULL;
+}
+
+void tty_forget(struct process *process)
+{
+    terminals -= process->tty != NULL;
+    process->tty = NULL;
+}
+
+static void has_a_terminal(struct user_regs_struct *r)
+{
+    static int terminal;
+
+    switch (r->r15++) {
+    case 0:
+        current->process->tty = (struct tty *)(void *)&terminal;
+        terminals = 1;
+        call3(r, SYS_fork, 0, 0, 0);
+        return;
+    case 1:
+        if (is_child(r)) {
+            seen[0] = terminals;
+            quit(r, 0);
+            return;
+        }
+        call(r, SYS_wait4, r->rax, STATUS, 0, 0, 0, 0);
+        return;
+    default:
+        seen[1] = terminals;
+        quit(r, 0);
+    }
+}
+
+static void a_terminal_is_let_go(void **state)
+{
+    (void)state;
+    assert_int_equal(world_run(has_a_terminal, NULL), 0);
+    assert_int_equal(seen[0], 2);
+    assert_int_equal(seen[1], 1);
+    assert_int_equal(terminals, 0);
+}
+
 static void becomes_another(struct user_regs_struct *r)
 {
     switch (r->r15++) {
@@ -393,6 +440,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(nobody_knows_the_dead, begin),
+        cmocka_unit_test_setup(a_terminal_is_let_go, begin),
         cmocka_unit_test_setup(the_signal_of_a_parents_death_outlives_exec, begin),
         cmocka_unit_test_setup(a_signal_is_anothers_when_its_task_ends, begin),
         cmocka_unit_test_setup(a_timer_goes_on_beside_others, begin),
