@@ -67,6 +67,7 @@ struct object {
     struct object_account
         *account;     /* or NULL; set before anything is written. Past its limit: -ENOSPC */
     uint64_t charged; /* bytes of it that count there */
+    uint64_t serial;  /* no other object ever had it */
 };
 
 struct object *object_new(uint64_t size); /* zeros */
@@ -167,9 +168,10 @@ int64_t copy_in_string(struct mm *mm, char *to, uint64_t from, size_t size);
 int guest_word_load(struct mm *mm, uint64_t address, uint32_t *ret_value);
 int guest_word_cas(struct mm *mm, uint64_t address, uint32_t expected, uint32_t value,
                    uint32_t *ret_seen);
-/* What a shared futex is named by: the page's object and offset; for private memory the mm and address. */
+/* What a shared futex is named by: the serial number of the page's object, which may be gone while somebody waits, and offset;
+   for private memory the mm and address. */
 struct futex_key {
-    void *base;
+    void *base; /* a name: never followed */
     uint64_t offset;
 };
 int futex_key(struct mm *mm, uint64_t address, bool shared, struct futex_key *ret_key);

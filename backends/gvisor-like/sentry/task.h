@@ -106,6 +106,7 @@ struct process {
     uint64_t children_user_ns, children_system_ns, cpu_warned;
     int32_t next_timer_id;
     uint32_t personality;
+    uint64_t itimer_real_due; /* the tick that is awaited, or was the last */
 };
 void process_get(struct process *process);
 void process_put(struct process *process);

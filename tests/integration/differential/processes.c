@@ -132,6 +132,12 @@ static void groups(void)
         _exit(0);
     }
     waitpid(pid, &status, 0);
+    pid = fork();
+    if (!pid)
+        _exit(0);
+    waitid(P_PID, (id_t)pid, NULL, WEXITED | WNOWAIT);
+    say("setpgid of a dead one", setpgid(pid, pid));
+    waitpid(pid, &status, 0);
     say("setpgid of nobody", setpgid(99999, 0));
     say("setpgid negative", setpgid(0, -1));
     say("setpgid to nothing", setpgid(0, 99999));
@@ -201,7 +207,7 @@ static void parents_death(void)
 static void vforks(void)
 {
     static volatile int shared;
-    char *const argv[] = {"processes", "exec", NULL};
+    char *const argv[] = {"processes", "exec", NULL}, *const death[] = {"processes", "", NULL};
     pid_t pid = vfork();
 
     if (!pid) {
@@ -218,6 +224,14 @@ static void vforks(void)
     }
     waitpid(pid, &status, 0);
     say_value("exec", status);
+    pid = fork();
+    if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGUSR1);
+        execv("/proc/self/exe", death);
+        _exit(6);
+    }
+    waitpid(pid, &status, 0);
+    say_value("signal of a parent's death", status);
     say("exec of nothing", execv("/nonexistent", argv));
     say("exec of a directory", execv("/", argv));
     say("exec of a pipe",
@@ -324,8 +338,12 @@ static void usage(void)
 int main(int argc, char **argv)
 {
     char number[16];
+    int signo = 0;
 
-    (void)argv;
+    if (argc > 1 && !argv[1][0]) {
+        prctl(PR_GET_PDEATHSIG, &signo);
+        return signo;
+    }
     if (argc > 1)
         return 12;
     snprintf(number, sizeof(number), "%d", getpid());

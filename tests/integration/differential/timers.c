@@ -115,6 +115,44 @@ static void by_processor(void)
     say_value("process clock", now(CLOCK_PROCESS_CPUTIME_ID) > 0);
 }
 
+/* Of the clock of the process, and two that send the same signal. */
+static void together(void)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    struct itimerspec spec = {.it_value.tv_nsec = 10000000};
+    volatile unsigned spin = 0;
+    timer_t timer, second;
+    sigset_t set;
+
+    sigaction(SIGUSR1, &(struct sigaction){.sa_sigaction = note, .sa_flags = SA_SIGINFO}, NULL);
+    say("by the processor", timer_create(CLOCK_PROCESS_CPUTIME_ID, &event, &timer));
+    count = 0;
+    timer_settime(timer, 0, &spec, NULL);
+    while (!count)
+        spin++;
+    say_value("fired", count);
+    timer_delete(timer);
+    timer_create(CLOCK_MONOTONIC, &event, &timer);
+    timer_create(CLOCK_MONOTONIC, &event, &second);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    count = 0;
+    timer_settime(timer, 0, &spec, NULL);
+    timer_settime(second, 0, &spec, NULL);
+    usleep(100000);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    while (count < 2) /* each has its own */
+        usleep(1000);
+    count = 0;
+    timer_settime(second, 0, &spec, NULL);
+    while (!count)
+        usleep(1000);
+    say_value("and again", count);
+    timer_delete(timer);
+    timer_delete(second);
+}
+
 static void posix(void)
 {
     struct sigevent event = {
@@ -169,6 +207,7 @@ int main(void)
     sleeps();
     intervals();
     by_processor();
+    together();
     posix();
     say_value("times", times(&tms) > 0);
     return 0;

@@ -284,6 +284,34 @@ static void test_uio(void **state)
     assert_int_equal(uio_guest(&uio, mm, A + PAGE_SIZE, 1), -EFAULT);
 }
 
+/* The guard below a stack that is nearly at the beginning does not go on before it. */
+static void test_low_stack(void **state)
+{
+    (void)state;
+    assert_int_equal(map(0x20000, PAGE_SIZE, RW, MM_FIXED | MM_GROWSDOWN), 0x20000);
+    assert_int_equal(map(0, PLATFORM_GUEST_MAX - 0x20000, RW, 0), -ENOMEM);
+}
+
+/* A name of a futex is none of the object that comes after its own, wherever that lies. */
+static void test_futex_names(void **state)
+{
+    struct futex_key keys[2];
+    struct object *object;
+    unsigned i;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        object = object_new(PAGE_SIZE);
+        assert_int_equal(
+            mm_map(current->mm, A, PAGE_SIZE, RW, RW, MM_FIXED | MM_SHARED, NULL, object, 0), A);
+        assert_int_equal(futex_key(current->mm, A + 8, true, &keys[i]), 0);
+        assert_int_equal(keys[i].offset, 8);
+        mm_unmap(current->mm, A, PAGE_SIZE);
+        object_put(object);
+    }
+    assert_ptr_not_equal(keys[0].base, keys[1].base);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, set_up, tear_down)
 
 int main(void)
@@ -303,6 +331,8 @@ int main(void)
         TEST(too_many_areas),
         TEST(strings_words),
         TEST(uio),
+        TEST(low_stack),
+        TEST(futex_names),
     };
 
     fake_sentry(MEMORY);

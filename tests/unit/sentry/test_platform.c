@@ -326,6 +326,57 @@ static void test_threads(void **state)
     }
 }
 
+/* Takes the thread that was readied for it, and asks for one, too. */
+static void *ask_too(void *argument)
+{
+    struct other *other = argument;
+    struct task task = {.mm = other->mm};
+
+    kernel_lock();
+    current = &task;
+    TAILQ_INSERT_TAIL(all_tasks, &task, link);
+    assert_int_equal(platform->new_context(other->mm->host_as, &task.host_context), 0);
+    other->event = run(&other->guest);
+    stage = 1;
+    until_stage(2);
+    platform->release_context(task.host_context);
+    TAILQ_REMOVE(all_tasks, &task, link);
+    current = NULL;
+    kernel_unlock();
+    return NULL;
+}
+
+/* Two guests have asked for a thread before either has taken one: there are two. */
+static void test_two_ask_at_once(void **state)
+{
+    struct platform_context *contexts[2];
+    struct other other;
+    struct guest guest;
+    pthread_t thread;
+    int errors[2], i;
+
+    (void)state;
+    make_other(&other, &guest, blob_store_load, blob_store_load_end);
+    other.guest.regs.rip = CODE; /* vfork */
+    pthread_create(&thread, NULL, ask_too, &other);
+    until_stage(1);
+    assert_int_equal(other.event, PLATFORM_SYSCALL);
+    guest.regs.rip = CODE;
+    assert_int_equal(run(&guest), PLATFORM_SYSCALL);
+    for (i = 0; i < 2; i++)
+        errors[i] = platform->new_context(current->mm->host_as, &contexts[i]);
+    for (i = 0; i < 2; i++)
+        if (!errors[i])
+            platform->release_context(contexts[i]);
+    stage = 2;
+    kernel_unlock();
+    pthread_join(thread, NULL);
+    kernel_lock();
+    stage = 0;
+    assert_int_equal(errors[0], 0);
+    assert_int_equal(errors[1], 0);
+}
+
 /* munmap by one thread ends what another writes there, at once. */
 static void test_unmap_under_writer(void **state)
 {
@@ -352,17 +403,12 @@ static void test_unmap_under_writer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(calls),
-        TEST(memory),
-        TEST(stack_grows),
-        TEST(fork),
-        TEST(exceptions),
-        TEST(xstate),
-        TEST(interrupt),
-        TEST(death),
-        TEST(threads),
-        TEST(unmap_under_writer),
-        TEST(death_of_a_stopped_thread),
+        TEST(calls),           TEST(memory),
+        TEST(stack_grows),     TEST(fork),
+        TEST(exceptions),      TEST(xstate),
+        TEST(interrupt),       TEST(death),
+        TEST(threads),         TEST(unmap_under_writer),
+        TEST(two_ask_at_once), TEST(death_of_a_stopped_thread),
     };
 
     platform = &platform_ptrace;

@@ -16,6 +16,7 @@
 #define ALWAYS (POLLERR | POLLHUP)
 #define FEW 16u /* entries on the stack */
 #define SELECT_MAX (1u << 20)
+#define LISTS_MAX (32ul << 20) /* bytes */
 
 struct entry {
     struct waiter waiter;
@@ -49,6 +50,26 @@ void mask_call_done(int64_t result)
     current->restore_blocked = false;
     current->blocked = current->saved_blocked;
     current->signal_work = true;
+}
+
+/* ---- memory: the host's, which no limit of the guest's counts, for as long as somebody waits ---- */
+
+static size_t listed; /* bytes */
+
+static void *list_new(size_t bytes)
+{
+    void *list = bytes <= LISTS_MAX - listed ? calloc(1, bytes) : NULL;
+
+    if (list)
+        listed += bytes;
+    return list;
+}
+
+static void list_free(void *list, size_t bytes)
+{
+    if (list)
+        listed -= bytes;
+    free(list);
 }
 
 /* ---- the wait ---- */
@@ -160,12 +181,12 @@ static int64_t poll_for(uint64_t guest, uint64_t count, uint64_t deadline)
     if (n > current->process->limits[RLIMIT_NOFILE].rlim_cur)
         return -EINVAL;
     if (n > FEW)
-        entries = calloc(n, sizeof(*entries));
+        entries = list_new(n * sizeof(*entries));
     if (!entries)
         return -ENOMEM;
     r = poll_entries(entries, guest, n, deadline);
     if (entries != few)
-        free(entries);
+        list_free(entries, n * sizeof(*entries));
     return r;
 }
 
@@ -258,7 +279,7 @@ static const uint32_t sets[3] = {
 };
 
 struct selection {
-    unsigned n, words, n_entries;
+    unsigned n, words, n_entries, room;
     uint64_t *bits[3]; /* asked, then shown; NULL: that set is not given */
     struct entry *entries;
 };
@@ -268,8 +289,8 @@ static void selection_free(struct selection *s)
     unsigned i;
 
     for (i = 0; i < 3; i++)
-        free(s->bits[i]);
-    free(s->entries);
+        list_free(s->bits[i], s->words * sizeof(uint64_t));
+    list_free(s->entries, s->room * sizeof(*s->entries));
 }
 
 static bool bit(const uint64_t *bits, unsigned i)
@@ -285,7 +306,7 @@ static int selection_read(struct selection *s, const uint64_t guest[3])
     for (i = 0; i < 3 && r == 0; i++) {
         if (!guest[i] || !s->words)
             continue;
-        s->bits[i] = calloc(s->words, sizeof(uint64_t));
+        s->bits[i] = list_new(s->words * sizeof(uint64_t));
         r = s->bits[i] ? copy_in(current->mm, s->bits[i], guest[i], s->words * 8ul) : -ENOMEM;
     }
     return r;
@@ -298,7 +319,8 @@ static int selection_entries(struct selection *s)
 
     for (fd = 0; fd < s->n; fd++)
         count += bit(s->bits[0], fd) || bit(s->bits[1], fd) || bit(s->bits[2], fd);
-    s->entries = calloc(count ? count : 1, sizeof(*s->entries));
+    s->room = count ? count : 1;
+    s->entries = list_new(s->room * sizeof(*s->entries));
     if (!s->entries)
         return -ENOMEM;
     for (fd = 0; fd < s->n; fd++) {

@@ -3,8 +3,8 @@
 
 /*
  * sem - semaphores by keys: sets whose values change together or not at all.
- * Invariants: a value is 0 … VALUE_MAX. What a process has to undo is a list at process->sysv_undo, by set; a set that is gone needs
- * none. Who sleeps in a set holds it, and is woken by every change.
+ * Invariants: a value is 0 … VALUE_MAX. What a process has to undo is a list at process->sysv_undo, by set; it goes with the set.
+ * Who sleeps in a set holds it, and is woken by every change.
  * Threads: the kernel lock.
  */
 #include <stdlib.h>
@@ -143,6 +143,27 @@ static void undo_clear(const struct set *set, uint32_t first, uint32_t n)
         undo = undo_of(process, set, false);
         if (undo)
             memset(&undo->adjust[first], 0, n * sizeof(undo->adjust[0]));
+    }
+}
+
+/* The set goes, and its number is another's one day: with as many semaphores as that has. */
+static void undo_forget(const struct set *set)
+{
+    struct process *process;
+    struct undo *undo, *before;
+
+    TAILQ_FOREACH(process, all_processes, link)
+    {
+        undo = undo_of(process, set, false);
+        if (!undo)
+            continue;
+        for (before = process->sysv_undo; before->next && before->next != undo;)
+            before = before->next;
+        if (process->sysv_undo == undo)
+            process->sysv_undo = undo->next;
+        else
+            before->next = undo->next;
+        arena_free(undo);
     }
 }
 
@@ -376,6 +397,7 @@ static int64_t of_set(struct set *set, int command, uint64_t guest)
         sysv_change(&set->head, &ds.sem_perm);
         return 0;
     }
+    undo_forget(set);
     sysv_remove(&sysv()->sem, &set->head);
     sysv()->n_semaphores -= set->n;
     waitq_wake(&set->waitq, 0);

@@ -186,7 +186,9 @@ void area_merge(struct mm *mm, uint64_t start, uint64_t end)
 
 static uint64_t gap(const struct vma *vma)
 {
-    return vma->flags & VMA_GROWSDOWN ? GUARD_GAP : 0;
+    uint64_t most = vma->flags & VMA_GROWSDOWN ? GUARD_GAP : 0;
+
+    return most < vma->start ? most : vma->start;
 }
 
 bool area_is_free(struct mm *mm, uint64_t start, uint64_t end)

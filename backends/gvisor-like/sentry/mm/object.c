@@ -16,12 +16,14 @@
 
 struct object *object_new(uint64_t size)
 {
+    static uint64_t last;
     struct object *object = arena_alloc(ARENA_OBJECT, sizeof(*object));
 
     if (!object)
         return NULL;
     object->refs = 1;
     object->size = size;
+    object->serial = ++last;
     object->host_fd = -1;
     TAILQ_INIT(&object->mappings);
     return object;

@@ -207,6 +207,7 @@ int futex_key(struct mm *mm, uint64_t address, bool shared, struct futex_key *re
     if (!vma || vma->prot == PROT_NONE)
         return -EFAULT;
     if (vma->flags & VMA_SHARED)
-        *ret_key = (struct futex_key){vma->object, vma->offset + (address - vma->start)};
+        *ret_key = (struct futex_key){(void *)(uintptr_t)vma->object->serial, /* NOLINT: a name */
+                                      vma->offset + (address - vma->start)};
     return 0;
 }

@@ -166,14 +166,17 @@ static void rest(struct platform_as *as, pid_t tid)
     pthread_mutex_unlock(&as->lock);
 }
 
-/* One more resting thread, when there is none: its context is about to be asked for. */
+/* The guest of this context is about to ask for one that rests. Others may be, too, and come first: there is one for each. */
 static void spare_thread(struct platform_context *context)
 {
     struct platform_as *as = context->as;
     int64_t tid;
 
     pthread_mutex_lock(&as->lock);
-    if (as->n_resting < RESTING_MAX && as->n_resting < 1) {
+    context->asks = true;
+    as->n_asking++;
+    /* The last place is the first thread's. */
+    if (as->n_resting < as->n_asking && as->n_resting < RESTING_MAX - 1) {
         tid = clone_in(context, STUB_CLONE_THREAD);
         if (tid > 0) {
             as->resting[as->n_resting++] = (pid_t)tid;
@@ -181,6 +184,16 @@ static void spare_thread(struct platform_context *context)
         }
     }
     pthread_mutex_unlock(&as->lock);
+}
+
+static void has_asked(struct platform_context *context)
+{
+    if (!context->asks)
+        return;
+    pthread_mutex_lock(&context->as->lock);
+    context->asks = false;
+    context->as->n_asking--;
+    pthread_mutex_unlock(&context->as->lock);
 }
 
 /* ---- address spaces ---- */
@@ -370,8 +383,9 @@ static void release_context(struct platform_context *context)
     bool stays;
 
     kernel_assert_locked();
+    has_asked(context);
     pthread_mutex_lock(&as->lock);
-    stays = context->tid == as->pid || as->n_resting < RESTING_MAX - 1;
+    stays = context->tid == as->pid || as->n_resting < RESTING_KEPT - 1;
     pthread_mutex_unlock(&as->lock);
     near_leave(context);
     detach(context, stays ? stub.pause : stub.exit);
@@ -405,6 +419,7 @@ static int run(struct platform_context *context, struct user_regs_struct *regs,
     bool again = false;
 
     memset(ret_stop, 0, sizeof(*ret_stop));
+    has_asked(context);
     if (ptrace_judge(regs, ret_stop))
         return 0;
     __atomic_store_n(&context->running, true, __ATOMIC_SEQ_CST);

@@ -12,7 +12,8 @@
 
 #define INTERRUPT_SIGNAL SIGURG /* a resting thread ignores it */
 #define XSTATE_MAX 16384
-#define RESTING_MAX 8u
+#define RESTING_MAX 32u
+#define RESTING_KEPT 8u /* of threads that have ended */
 #define POOL_MAX 8u
 #define USER_CS 0x33u
 #define USER_SS 0x2bu
@@ -25,6 +26,7 @@ struct platform_as {
     unsigned threads;
     pthread_mutex_t lock; /* of what follows */
     unsigned n_resting;
+    unsigned n_asking; /* contexts whose guest is in a call that takes a resting one */
     pid_t resting[RESTING_MAX];
     struct platform_as *next; /* of the pool */
 };
@@ -44,7 +46,7 @@ struct near {
 struct platform_context {
     struct platform_as *as;
     pid_t tid;
-    bool dead, reaped;
+    bool dead, reaped, asks;
     bool interrupted, running; /* atomic */
     struct near near;
 };

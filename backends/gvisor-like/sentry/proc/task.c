@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "ipc/ipc.h"
 #include "proc.h"
 
 #define TICK_NS 10000000ul /* USER_HZ is 100 */
@@ -86,8 +87,8 @@ MAKER(task_stat)
     if (mm)
         memory_use(task->mm, &use);
     text_add(text, "%d (%s) %c %d %d %d %d %d 0 %" PRIu64 " 0 0 0", node->tid, task->comm,
-             state_of(task), parent_pid(p), p->pgid, p->sid, p->tty ? 136 << 8 : 0,
-             p->tty ? p->pgid : -1, task->minor_faults);
+             state_of(task), parent_pid(p), p->pgid, p->sid, (int)tty_number(p), tty_foreground(p),
+             task->minor_faults);
     text_add(text, " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %d %u 0 %" PRIu64,
              user / TICK_NS, system / TICK_NS, p->children_user_ns / TICK_NS,
              p->children_system_ns / TICK_NS, 20 + task->nice, task->nice, p->n_tasks,
@@ -169,13 +170,25 @@ static void status_caps(struct text *text, const struct cred *c)
     text_add(text, "Seccomp:\t0\nSeccomp_filters:\t0\n");
 }
 
+/* A line of its own, whatever its task calls itself. */
+static void status_name(struct text *text, const char *name)
+{
+    text_add(text, "Name:\t");
+    for (; *name; name++)
+        if (*name == '\n' || *name == '\\')
+            text_add(text, "\\%c", *name == '\n' ? 'n' : '\\');
+        else
+            text_bytes(text, name, 1);
+}
+
 MAKER(task_status)
 {
     struct task *task = node_task(node);
     unsigned cpus = sched_cpus(), i;
 
-    text_add(text, "Name:\t%s\nUmask:\t%04o\nState:\t%s\n", task->comm,
-             task->fs ? task->fs->umask : 0, state_word(state_of(task)));
+    status_name(text, task->comm);
+    text_add(text, "\nUmask:\t%04o\nState:\t%s\n", task->fs ? task->fs->umask : 0,
+             state_word(state_of(task)));
     text_add(text, "Tgid:\t%d\nNgid:\t0\nPid:\t%d\nPPid:\t%d\nTracerPid:\t0\n", task->process->pid,
              task->tid, parent_pid(task->process));
     status_ids(text, task);

@@ -90,7 +90,6 @@ static void reset_signals(struct task *task)
             (struct guest_sigaction){.handler = sighand->actions[i].handler == 1 ? 1 : 0};
     task->altstack = task->altstack_size = 0;
     task->altstack_flags = 0;
-    task->parent_death_signal = 0;
     task->process->exit_signal = SIGCHLD;
 }
 

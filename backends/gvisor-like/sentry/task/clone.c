@@ -25,7 +25,6 @@
 struct clone_request {
     uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, tls;
     int32_t tid; /* 0: any */
-    int pidfd_number;
 };
 
 static int check(const struct clone_request *request)
@@ -178,6 +177,8 @@ static void undo(struct task *child, bool thread)
     if (child->fs)
         fsctx_put(child->fs);
     if (process) {
+        if (tty_forget)
+            tty_forget(process);
         sighand_put(process->sighand);
         process_put(process);
     }
@@ -257,8 +258,9 @@ static int tell_tid(const struct task *child, const struct clone_request *reques
     return 0;
 }
 
-/* The descriptor first: what fails is told before the child lives. */
-static int give_pidfd(struct task *child, struct clone_request *request)
+/* What fails is told before the child lives. A descriptor of one that never will is closed before the lock is let go: nobody
+   else may get hold of it. */
+static int give_pidfd(struct task *child, const struct clone_request *request)
 {
     struct file *file;
     int32_t number;
@@ -277,18 +279,22 @@ static int give_pidfd(struct task *child, struct clone_request *request)
         file_put(file);
         return number;
     }
-    request->pidfd_number = number;
-    return copy_out(current->mm, request->pidfd, &number, sizeof(number));
+    result = copy_out(current->mm, request->pidfd, &number, sizeof(number));
+    if (result < 0)
+        fd_close(number);
+    return result;
 }
 
 static int take_tid(struct task *child, const struct clone_request *request)
 {
+    if (request->tid && task_by_tid(request->tid)) /* while the lock was let go */
+        return -EEXIST;
     child->tid = request->tid ? request->tid : id_new();
     return child->tid < 0 ? child->tid : 0;
 }
 
 /* With its thread, which waits to be let go. */
-static int start(struct task *child, struct clone_request *request, struct start **ret_start)
+static int start(struct task *child, const struct clone_request *request, struct start **ret_start)
 {
     size_t size = platform_xstate_size();
     void *xstate = calloc(1, size);
@@ -313,7 +319,7 @@ static int start(struct task *child, struct clone_request *request, struct start
     return result < 0 ? result : 0;
 }
 
-static int64_t clone_task(struct clone_request *request)
+static int64_t clone_task(const struct clone_request *request)
 {
     struct start *thread;
     struct task *child;
@@ -327,13 +333,10 @@ static int64_t clone_task(struct clone_request *request)
     child = task_new();
     if (!child)
         return -ENOMEM;
-    request->pidfd_number = -1;
     result = make(child, request);
     if (result == 0)
         result = start(child, request, &thread);
     if (result < 0) {
-        if (request->pidfd_number >= 0)
-            fd_close(request->pidfd_number);
         undo(child, request->flags & CLONE_THREAD);
         return result;
     }

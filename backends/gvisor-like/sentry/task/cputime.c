@@ -163,8 +163,11 @@ void process_cpu(const struct process *process, uint64_t *ret_user, uint64_t *re
 
 /* ---- who waits for it ---- */
 
+/* A dead one is not: its object goes when somebody waits for it, and no timer may know it then. */
 static bool is_waited_for(const struct process *process)
 {
+    if (!process->n_tasks)
+        return false;
     return process->itimer_virtual || process->itimer_prof ||
            process->limits[RLIMIT_CPU].rlim_cur != RLIM_INFINITY;
 }

@@ -135,10 +135,9 @@ static void settle_caps(struct cred *new, const struct cred *old)
     if (new->securebits & 1u << SECURE_NO_SETUID_FIXUP)
         return;
     if (had_root && !has_root) {
-        if (!(new->securebits & 1u << SECURE_KEEP_CAPS)) {
+        if (!(new->securebits & 1u << SECURE_KEEP_CAPS))
             new->cap_permitted = new->cap_effective = 0;
-            new->cap_ambient = 0;
-        }
+        new->cap_ambient = 0; /* kept ones are its own, not what it executes gets */
     }
     if (old->euid == 0 && new->euid != 0)
         new->cap_effective = 0;

@@ -9,6 +9,7 @@
  * Threads: the kernel lock.
  */
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,11 +206,24 @@ static int resolve(struct exec *exec)
     return result;
 }
 
+/* Another process has its directories by CLONE_FS: what a set-id program would do with them it would do to that one, and
+   the other way round. */
+static bool shares_directories(void)
+{
+    const struct task *task;
+    uint32_t own = 0;
+
+    TAILQ_FOREACH(task, &current->process->tasks, process_link)
+    own += task->fs == current->fs;
+    return current->fs->refs > own;
+}
+
 /* Whose ids it has: of the file that is loaded, so of no script. */
 static int new_cred(struct exec *exec, struct cred **ret_cred)
 {
     const struct inode *inode = exec->file->inode;
-    bool nosuid = exec->file->mount && exec->file->mount->flags & MS_NOSUID;
+    bool nosuid = (exec->file->mount && exec->file->mount->flags & MS_NOSUID) ||
+                  (shares_directories() && !capable(CAP_SETUID));
 
     return cred_for_exec(inode->mode, inode->uid, inode->gid, nosuid, ret_cred, &exec->secure);
 }
@@ -236,9 +250,12 @@ static int become(struct exec *exec, struct cred *cred)
         cred_put(cred);
         return result;
     }
+    /* Before the credentials: the old one may be another's, too, who stays as dumpable as it was. */
+    current->mm = exec->mm;
     cred_set(cred);
     exec->mm->dumpable = !exec->secure && inode_permission(exec->file->inode, 4) >= 0;
-    current->mm = exec->mm;
+    if (exec->secure)
+        current->parent_death_signal = 0;
     current->regs = exec->regs;
     task_exec_end(old_mm, exec->name);
     return 0;

@@ -180,9 +180,15 @@ static void forget_task(struct task *task)
 void process_reap(struct process *process)
 {
     struct process *parent = process->parent;
+    struct waiter *waiter;
 
     process->state = PROCESS_DEAD;
     reaped_count(process);
+    /* An epoll of it that others have, too, still waits here for a signalfd: nothing will come. */
+    while ((waiter = TAILQ_FIRST(&process->signal_waitq.waiters)))
+        waiter_remove(waiter);
+    if (tty_forget)
+        tty_forget(process);
     if (parent)
         TAILQ_REMOVE(&parent->children, process, siblings);
     process->parent = NULL;
@@ -307,6 +313,7 @@ void task_finish(void)
     leave_files(task);
     add_to_process(process, task);
     task->exited = true;
+    signals_leave(task);
     process->n_tasks--;
     if (last)
         process_exit(process);

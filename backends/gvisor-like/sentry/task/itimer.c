@@ -65,7 +65,8 @@ static int set(struct process *process, int which, uint64_t value, uint64_t inte
     if (which == ITIMER_REAL) {
         timer_cancel(&process->itimer_real);
         process->itimer_real_interval = interval;
-        return value ? timer_set(&process->itimer_real, clock_monotonic() + value) : 0;
+        process->itimer_real_due = clock_monotonic() + value;
+        return value ? timer_set(&process->itimer_real, process->itimer_real_due) : 0;
     }
     now = counted(process, which);
     at = which == ITIMER_VIRTUAL ? &process->itimer_virtual : &process->itimer_prof;
@@ -77,13 +78,23 @@ static int set(struct process *process, int which, uint64_t value, uint64_t inte
     return 0;
 }
 
+/* The next one is by when this one was due, not by when it came: a tick that is late makes no other late. */
+static void next_tick(struct process *process, uint64_t interval)
+{
+    uint64_t now = clock_monotonic(), due = process->itimer_real_due;
+
+    due += interval * (1 + (now > due ? (now - due) / interval : 0));
+    process->itimer_real_due = due;
+    timer_set(&process->itimer_real, due);
+}
+
 void itimer_fire(void *owner)
 {
     struct process *process = owner;
     siginfo_t info = {.si_signo = SIGALRM, .si_code = SI_KERNEL};
 
     if (process->itimer_real_interval)
-        timer_set(&process->itimer_real, clock_monotonic() + process->itimer_real_interval);
+        next_tick(process, process->itimer_real_interval);
     signal_process(process, &info);
 }
 

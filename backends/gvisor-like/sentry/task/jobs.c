@@ -73,7 +73,7 @@ SYSCALL(setpgid)
 
     if (pgid < 0)
         return -EINVAL;
-    if (!process || process->n_tasks == 0 || (process != self && process->parent != self))
+    if (!process || (process != self && process->parent != self))
         return -ESRCH;
     if (a[0] && process->pid != (int32_t)a[0])
         return -EINVAL; /* a task that leads no process */

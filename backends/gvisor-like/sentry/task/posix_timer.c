@@ -96,9 +96,12 @@ static void send(struct posix_timer *timer)
         return;
     info.si_timerid = timer->id;
     info.si_value.sival_ptr = (void *)(uintptr_t)timer->value;
-    timer->pends = !signal_ignored(timer->process, timer->signo) ||
-                   (timer->process->leader->blocked & SIGBIT(timer->signo));
     signal_send(task, timer->process, &info, timer);
+}
+
+void posix_timer_queued(struct posix_timer *timer)
+{
+    timer->pends = true;
 }
 
 void posix_timer_fire(void *owner)
@@ -149,6 +152,21 @@ void posix_timers_end(struct process *process)
 }
 
 /* ---- the calls ---- */
+
+/* A clock of the caller's own by its number: now_of() is asked by a thread that is no task. */
+static int32_t numbered(int32_t clock)
+{
+    int32_t whose;
+
+    if (clock == CLOCK_THREAD_CPUTIME_ID)
+        clock = -2;
+    else if (clock == CLOCK_PROCESS_CPUTIME_ID)
+        clock = -6;
+    if (clock >= 0 || clock >> 3 != -1) /* ~0: as the C library says it */
+        return clock;
+    whose = clock & 4 ? current->tid : current->process->pid;
+    return (int32_t)(~(uint32_t)whose << 3 | ((uint32_t)clock & 7));
+}
 
 static int event_in(uint64_t from, struct posix_timer *timer)
 {
@@ -201,12 +219,8 @@ SYSCALL(timer_create)
         return -EAGAIN;
     timer->timer = (struct timer){.kind = TIMER_POSIX, .owner = timer};
     timer->process = process;
-    timer->clock = (int32_t)a[0];
+    timer->clock = numbered((int32_t)a[0]);
     timer->id = process->next_timer_id;
-    if (timer->clock == CLOCK_THREAD_CPUTIME_ID) /* now_of() is asked by another thread */
-        timer->clock = (int32_t)(~(uint32_t)current->tid << 3 | 6);
-    else if (timer->clock == CLOCK_PROCESS_CPUTIME_ID)
-        timer->clock = (int32_t)(~(uint32_t)process->pid << 3 | 2);
     result = event_in(a[1], timer);
     if (result == 0)
         result = copy_out(current->mm, a[2], &timer->id, sizeof(timer->id));

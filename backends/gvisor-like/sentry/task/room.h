@@ -87,6 +87,8 @@ void signal_force_info(struct task *task, const siginfo_t *info);
 void signal_fill(siginfo_t *info, int signo, int code); /* from current */
 void signal_timer_gone(struct process *process, struct posix_timer *timer);
 void set_blocked(struct task *task, sigbits mask);
+/* It ends: what it was to take of its process's signals is another's. */
+void signals_leave(struct task *task);
 struct sighand *sighand_new(const struct sighand *from);
 void sighand_put(struct sighand *sighand);
 
@@ -139,7 +141,8 @@ void cputime_end(struct task *task);       /* and no more */
 void cputime_arm(struct process *process); /* somebody wants to know when it has run so long */
 void itimers_end(struct process *process);
 void posix_timers_end(struct process *process);
-void posix_timer_taken(struct posix_timer *timer, siginfo_t *info); /* its signal is delivered */
+void posix_timer_queued(struct posix_timer *timer);
+void posix_timer_taken(struct posix_timer *timer, siginfo_t *info); /* its signal goes */
 /* The most pages of its own that an address space has had, as far as that is more: ru_maxrss. */
 void usage_peak(struct rusage *usage, const struct mm *mm);
 void rusage_out_of(struct process *process, struct rusage *ret, int who);

@@ -84,6 +84,8 @@ void task_park(void)
     while (held && !task->killed)
         task_sleep_killable(WAIT_FOREVER);
     task->parked = false;
+    /* Others may have come first, and have asked something of its address space. */
+    task->signal_work = true;
 }
 
 void tasks_wait_change(void)
@@ -206,6 +208,7 @@ static void wait_for_vfork(struct task *task)
             task_sleep_killable(WAIT_FOREVER);
     }
     task->vfork_waiting = false;
+    task->signal_work = true; /* as after task_park() */
 }
 
 /* False: the task is dead, and its thread ends. */

@@ -5,7 +5,8 @@
  * signal - signals from when they are sent to when they are taken off their queue.
  *
  * Invariants: a bit of struct sigpending is set when the signal pends; its siginfo is in the queue, or is lost (a standard
- * signal beyond the limit), and then says SI_USER with zeros. A standard signal is queued once. SIGKILL is never queued:
+ * signal beyond the limit), and then says SI_USER with zeros. A standard signal is queued once, and once for each timer that
+ * sends it: each waits for its own to be taken. SIGKILL is never queued:
  * it marks the tasks at once. A stop signal and SIGCONT drop each other when sent.
  * Threads: the kernel lock.
  */
@@ -46,6 +47,8 @@ void sigpending_flush(struct sigpending *pending, sigbits mask)
         next = TAILQ_NEXT(queued, link);
         if (mask & SIGBIT(queued->info.si_signo)) {
             TAILQ_REMOVE(&pending->queue, queued, link);
+            if (queued->timer)
+                posix_timer_taken(queued->timer, &queued->info);
             queued_free(queued);
         }
     }
@@ -190,13 +193,15 @@ int signal_send(struct task *task, struct process *process, const siginfo_t *inf
     }
     if (drop(task, process, signo))
         return 0;
-    if (signo < FIRST_REALTIME && (pending->bits & SIGBIT(signo)))
+    if (!timer && signo < FIRST_REALTIME && (pending->bits & SIGBIT(signo)))
         return 0;
     cred = task ? task->cred : process->leader->cred;
     queued = queued_new(process, cred, timer || (signo < FIRST_REALTIME && info->si_code >= 0));
     if (queued) {
         queued->info = *info;
         queued->timer = timer;
+        if (timer)
+            posix_timer_queued(timer);
         TAILQ_INSERT_TAIL(&pending->queue, queued, link);
     } else if (signo >= FIRST_REALTIME && info->si_code != SI_USER) {
         return -EAGAIN;
@@ -360,6 +365,11 @@ static void retarget(struct task *task, sigbits newly)
     TAILQ_FOREACH(other, &process->tasks, process_link)
     if (other != task && !other->exited && (lost & ~other->blocked))
         task_kick(other);
+}
+
+void signals_leave(struct task *task)
+{
+    retarget(task, ~task->blocked);
 }
 
 void set_blocked(struct task *task, sigbits mask)

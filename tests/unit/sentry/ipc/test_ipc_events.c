@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* Unix sockets, on the host's kernel and on ours: edges that epoll sees, options, all of it at random. */
+/* Unix sockets, on the host's kernel and on ours: edges that epoll sees, options, all of it at random. Long lists, on ours. */
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include "sockets.h"
+#include "task.h"
 
 static void edges(void)
 {
@@ -118,6 +120,31 @@ static void random_sockets(void)
     }
 }
 
+/* Lists that cost the host more than a cell may have of it. */
+static void long_lists(void)
+{
+    static struct pollfd list[1u << 20];
+    static uint64_t bits[1u << 14];
+    unsigned i;
+
+    for (i = 0; i < 1u << 20; i++)
+        list[i].fd = -1;
+    current->process->limits[RLIMIT_NOFILE] = (struct rlimit){1u << 20, 1u << 20};
+    note("long %ld", (long)call(SYS_poll, list, 100000, 0));
+    note("longer %ld", (long)call(SYS_poll, list, 1u << 20, 0));
+    note("again %ld", (long)call(SYS_poll, list, 100000, 0));
+    memset(bits, 0xff, sizeof(bits));
+    note("set %ld", (long)call(SYS_select, 1u << 20, bits, 0, 0, list));
+    memset(bits, 0, sizeof(bits));
+    note("empty %ld", (long)call(SYS_select, 1u << 20, bits, 0, 0, bits));
+}
+
+static void test_long_lists(void **state)
+{
+    (void)state;
+    ours_alone(long_lists, "long 0\nlonger -12\nagain 0\nset -12\nempty 0\n");
+}
+
 #define BOTH(name)                                                                                 \
     static void test_##name(void **state)                                                          \
     {                                                                                              \
@@ -134,6 +161,7 @@ int main(void)
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_random_sockets),
+        cmocka_unit_test(test_long_lists),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

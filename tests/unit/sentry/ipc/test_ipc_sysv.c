@@ -73,6 +73,23 @@ static void semaphores(void)
     note("gone %ld %ld", (long)op(id, 0, 1, 0), (long)call(SYS_semctl, id, 0, IPC_RMID));
 }
 
+/* A number comes again after 65535 others: what was to be undone in the set that had it is no matter of the next one's. */
+static void numbers_again(void)
+{
+    int id = (int)call(SYS_semget, IPC_PRIVATE, 1, 0600), next, i;
+
+    note("up %ld", (long)op(id, 0, 32767, SEM_UNDO));
+    call(SYS_semctl, id, 0, IPC_RMID);
+    for (i = 0; i < 65534; i++) {
+        next = (int)call(SYS_semget, IPC_PRIVATE, 1, 0600);
+        call(SYS_semctl, next, 0, IPC_RMID);
+    }
+    next = (int)call(SYS_semget, IPC_PRIVATE, 1000, 0600);
+    note("again %d", next == id);
+    note("up %ld %ld", (long)op(next, 0, 2, SEM_UNDO), (long)op(next, 999, 1, SEM_UNDO));
+    call(SYS_semctl, next, 0, IPC_RMID);
+}
+
 static void post(int id, long type, const char *text)
 {
     struct {
@@ -223,13 +240,18 @@ BOTH(waiting)
 BOTH(messages)
 BOTH(segments)
 
+static void test_numbers_again(void **state)
+{
+    (void)state;
+    ours_alone(numbers_again, "up 0\nagain 1\nup 0 0\n"); /* the host's go on longer */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_semaphores),
-        cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_semaphores),    cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_messages),      cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_numbers_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

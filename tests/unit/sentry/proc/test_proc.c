@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "fake_platform.h"
+#include "ipc/tty.h"
 #include "proc/proc.h"
 
 /* ---- of rooms that these tests do without ---- */
@@ -161,6 +162,26 @@ static void tells_of_itself(void **state)
     path_put(&path);
 }
 
+/* Its terminal and who is in the foreground there; a name that would be lines of its own is none. */
+static void tells_no_tales(void **state)
+{
+    static struct tty tty = {.index = 3, .pgrp = 77};
+    char comm[sizeof(current->comm)];
+
+    (void)state;
+    memcpy(comm, current->comm, sizeof(comm));
+    memcpy(current->comm, "a\nUid:\t0\\", 10);
+    current->process->tty = &tty;
+    assert_true(slurp("/proc/1/stat") > 0);
+    assert_non_null(strstr(bytes, " 0 1 1 34819 77 0 "));
+    assert_true(slurp("/proc/1/status") > 0);
+    assert_true(!strncmp(bytes, "Name:\ta\\nUid:\t0\\\\\nUmask:", 23));
+    current->process->tty = NULL;
+    assert_true(slurp("/proc/1/stat") > 0);
+    assert_non_null(strstr(bytes, " 0 1 1 0 -1 0 "));
+    memcpy(current->comm, comm, sizeof(comm));
+}
+
 static void shows_descriptors(void **state)
 {
     struct path path;
@@ -285,9 +306,10 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_whole),          cmocka_unit_test(tells_of_itself),
-        cmocka_unit_test(shows_descriptors), cmocka_unit_test(takes_a_name),
-        cmocka_unit_test(streams),           cmocka_unit_test(watches_on),
+        cmocka_unit_test(is_whole),       cmocka_unit_test(tells_of_itself),
+        cmocka_unit_test(tells_no_tales), cmocka_unit_test(shows_descriptors),
+        cmocka_unit_test(takes_a_name),   cmocka_unit_test(streams),
+        cmocka_unit_test(watches_on),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL);
