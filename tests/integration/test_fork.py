@@ -169,20 +169,29 @@ def test_monotonic_time_never_goes_back(family):
         assert note(family.cella, cell)["back"] == 0
 
 
+def clock_off(cella, cell):
+    """(how far the cell's wall clock is ahead, how far it may seem so): of twenty questions the one answered soonest."""
+    process = cella.spawn("exec", "-i", cell, "--", "python3", "-u", "-c", ECHO_TIME, stdin=-1)
+    best = (9, 0)
+    for _ in range(20):
+        before = time.time()
+        process.stdin.write(b"?\n")
+        process.stdin.flush()
+        inside, after = float(process.stdout.readline()), time.time()
+        best = min(best, (after - before, inside - (before + after) / 2))
+    process.stdin.close()
+    process.wait()
+    return best[1], best[0] / 2
+
+
 @pytest.mark.kvm
 def test_wall_clock_is_the_hosts_within_50_ms(family):
+    """A host that is too busy to tell it soon goes on telling it for half a minute."""
     for cell in family.all:
-        process = family.cella.spawn("exec", "-i", cell, "--", "python3", "-u", "-c", ECHO_TIME, stdin=-1)
-        best = None
-        for _ in range(20):
-            before = time.time()
-            process.stdin.write(b"?\n")
-            process.stdin.flush()
-            inside, after = float(process.stdout.readline()), time.time()
-            best = min(best or (9, 0), (after - before, inside - (before + after) / 2))
-        process.stdin.close()
-        process.wait()
-        assert abs(best[1]) <= 0.05 + best[0] / 2, f"{cell}: {best[1] * 1000:.1f} ms off (round trip {best[0] * 1000:.1f} ms)"
+        seen, until = [], time.monotonic() + 40
+        while not seen or abs(seen[-1][0]) > 0.05 + seen[-1][1] and time.monotonic() < until:
+            seen.append(clock_off(family.cella, cell))
+        assert abs(seen[-1][0]) <= 0.05 + seen[-1][1], (cell, seen)
 
 
 @pytest.mark.kvm
