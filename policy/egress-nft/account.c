@@ -185,6 +185,8 @@ static int aggregate(struct egress *e, const struct ctl_msg *m, struct line *l, 
 {
     if (e->document.observe != DOCUMENT_AGGREGATE || m->type == CTL_DENY || m->reason || !l)
         return 1;
+    if (!strcmp(l->destination, "other")) /* its totals would name nobody */
+        return 1;
     if (is_new) {
         l->told_ns = now_ns();
         return 1;

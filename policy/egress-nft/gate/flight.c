@@ -159,6 +159,12 @@ static void hello_came(struct gate *g, struct flow *f, const struct hello *h)
     }
     if (f->pinned) {
         f->name = n;
+        limits_close(g, &f->limits); /* it was let in as another of the names here */
+        if (!limits_open(g, &f->limits, r->id, &r->limits)) {
+            snprintf(f->rule, sizeof(f->rule), "%s", r->id);
+            refuse(g, f, REASON_LIMIT, ALERT_ACCESS_DENIED);
+            return;
+        }
         flow_rule(g, f, r);
     }
     f->tls = 1;

@@ -204,6 +204,9 @@ static void side_update(struct gate *g, struct watch *w, const struct lane *in,
         want |= EPOLLIN;
     if (out->held)
         want |= EPOLLOUT;
+    /* Its last bytes may wait for the other side's reader: told once that it hung up, and once of a reset. */
+    if (!want && out->done)
+        want = EPOLLET;
     watch_set(g, w, want);
 }
 

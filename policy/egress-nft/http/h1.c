@@ -252,7 +252,9 @@ static int put_response(struct flow *f, struct head *h)
         fields_drop(&h->fields, "content-length");
         fields_drop(&h->fields, "transfer-encoding");
     }
+    h->fields.f[h->fields.n++] = h->line; /* the reason phrase is the server's text too */
     r = judge_redact(f, &h->fields, &arena);
+    h->line = h->fields.f[--h->fields.n];
     if (r == 0)
         r = bytes_addf(out, "HTTP/1.%d %d ", h->minor, h->status);
     if (r == 0)

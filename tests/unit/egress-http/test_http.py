@@ -228,7 +228,8 @@ class Server(threading.Thread):
     def do_leak(self, c, head, buf):
         lines = [l for l in head.split("\r\n")[1:] if re.match(r"(?i)(x-api-key|authorization):", l)]
         echo = "".join(f"X-Echo-{i}: [{l.split(': ', 1)[1]}]\r\n" for i, l in enumerate(lines))
-        c.sendall(f"HTTP/1.1 200 OK\r\n{echo}Content-Length: 0\r\n\r\n".encode())
+        phrase = "".join(f" ({l.split(': ', 1)[1]})" for l in lines)
+        c.sendall(f"HTTP/1.1 200 OK{phrase}\r\n{echo}Content-Length: 0\r\n\r\n".encode())
         return buf
 
     def do_early(self, c, head, buf):
@@ -896,6 +897,7 @@ class Secrets(Case):
     def test_redacted(self):
         head, _, _ = self.ask("key.example", "GET /leak HTTP/1.1\r\nHost: key.example\r\nX-Api-Key: sk-cella__K__\r\n\r\n")
         self.assertIn("[[redacted]]", head)
+        self.assertIn("HTTP/1.1 200 OK ([redacted])\r\n", head + "\r\n") # the reason phrase as well
         self.assertNotIn(SECRET, head)
         b64 = base64.b64encode(b"user:sk-cella__K__").decode()
         head, _, _ = self.ask("basic.example", f"GET /leak HTTP/1.1\r\nHost: basic.example\r\nAuthorization: Basic {b64}\r\n\r\n")

@@ -275,6 +275,31 @@ static void test_alerts(void **state)
 }
 
 /* An alert that cannot be recorded is an event that cannot be recorded. */
+/* A cell that has used up the lines must not be able to reach another destination unnamed. */
+static void test_aggregate_names_all(void **state)
+{
+    struct egress e;
+    char name[64];
+    int i;
+
+    (void)state;
+    begin(&e, "{'version':1,'observe':{'allowed':'aggregate'}}");
+    for (i = 0; i < 1500; i++) {
+        snprintf(name, sizeof(name), "n%d.example.com", i);
+        assert_int_equal(say(&e, CTL_ALLOW, "web", name, 0, 0), 0);
+        assert_int_equal(n_events, 1);
+        assert_string_equal(events[0].name, name);
+        n_events = 0;
+    }
+    assert_int_equal(say(&e, CTL_FLOW, "web", name, 10, 20), 0);
+    assert_int_equal(n_events, 1);
+    assert_string_equal(events[0].name, name);
+    assert_int_equal(events[0].tx, 10);
+    n_events = 0;
+    end(&e);
+    assert_int_equal(n_events, 0);
+}
+
 static void test_alert_not_recorded(void **state)
 {
     struct egress e;
@@ -295,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_aggregate),
         cmocka_unit_test(test_alerts),
         cmocka_unit_test(test_aggregate_questions),
+        cmocka_unit_test(test_aggregate_names_all),
         cmocka_unit_test(test_alert_not_recorded),
     };
 
