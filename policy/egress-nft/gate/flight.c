@@ -157,7 +157,7 @@ static void hello_came(struct gate *g, struct flow *f, const struct hello *h)
         refuse(g, f, REASON_SNI_MISMATCH, ALERT_UNRECOGNIZED_NAME);
         return;
     }
-    if (f->pinned) {
+    if (r) { /* by the name that it says, which is one of those pinned */
         f->name = n;
         limits_close(g, &f->limits); /* it was let in as another of the names here */
         if (!limits_open(g, &f->limits, r->id, &r->limits)) {
