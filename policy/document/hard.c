@@ -21,6 +21,7 @@ const struct policy_hard_range policy_hard_ranges[] = {
     {0x0a000000u, 0x0affffffu, "10.0.0.0/8", "private network; links of cells"},
     {0x64400000u, 0x647fffffu, "100.64.0.0/10", "carrier-grade NAT, some clouds' metadata"},
     {0x7f000000u, 0x7fffffffu, "127.0.0.0/8", "loopback"},
+    {0xa83f8110u, 0xa83f8110u, "168.63.129.16/32", "control address of a cloud's hosts"},
     {0xa9fe0000u, 0xa9feffffu, "169.254.0.0/16", "link-local and cloud metadata"},
     {0xac100000u, 0xac1fffffu, "172.16.0.0/12", "private network"},
     {0xc0000000u, 0xc00000ffu, "192.0.0.0/24", "protocol assignments"},

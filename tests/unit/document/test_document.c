@@ -105,6 +105,7 @@ static const struct row rows[] = {
     /* the metadata address, spelled */
     {CIDR("169.254.169.254/32"), "p:1:40: /allow/0/cidr: overlaps 169.254.0.0/16"},
     {CIDR("169.254.0.0/16"), "overlaps 169.254.0.0/16"},
+    {CIDR("168.63.129.0/24"), "overlaps 168.63.129.16/32"},
     {CIDR("0xA9FEA9FE/32"), "canonical"},
     {CIDR("2852039166/32"), "canonical"},
     {CIDR("0251.0376.0251.0376/32"), "canonical"},
@@ -117,7 +118,7 @@ static const struct row rows[] = {
     {CIDR("169.254.169.254\\u3002/32"), "canonical"},
     /* hard-deny set */
     {CIDR("0.0.0.0/0"), "overlaps 0.0.0.0/8"},
-    {CIDR("128.0.0.0/1"), "overlaps 169.254.0.0/16"},
+    {CIDR("128.0.0.0/1"), "overlaps 168.63.129.16/32"},
     {CIDR("0.0.0.0/32"), "overlaps 0.0.0.0/8"},
     {CIDR("10.0.0.0/8"), "overlaps 10.0.0.0/8"},
     {CIDR("10.200.0.1/32"), "links of cells"},
