@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cella authors
 """Whole programs, on the host and in a cell: only differences count, and each that is allowed stands in programs/differences."""
+import difflib
 import pathlib
 import re
 import subprocess
@@ -54,5 +55,6 @@ def test_a_program_says_the_same(cella, natively, name):
         cella("cp", PROGRAMS / name, f"{cell}:/tmp/{name}").ok()
         result = cella("exec", cell, "--", "sh", "-c", command, timeout=SECONDS)
     patterns = allowed(cella.backend, name)
-    assert judged(result.out, patterns) == judged(output, patterns)
+    here, there = judged(output, patterns), judged(result.out, patterns)
+    assert here == there, "\n".join(difflib.unified_diff(here, there, "on the host", "in the cell", lineterm=""))
     assert result.status == status
