@@ -123,10 +123,8 @@ static void tell(struct move *move, struct inode *replaced)
     tell_move(&move->from_walk, &move->to_walk, move->from);
     if (move->flags & RENAME_EXCHANGE) {
         tell_move(&move->to_walk, &move->from_walk, move->to);
-    } else if (replaced && replaced->watches) {
+    } else if (replaced && replaced->watches) { /* that it is gone: when nobody has it open */
         inotify_event(replaced, move->to, IN_ATTRIB, NULL, 0);
-        if (!replaced->links)
-            inotify_event(replaced, move->to, IN_DELETE_SELF, NULL, 0);
     }
 }
 
