@@ -66,6 +66,8 @@ static int64_t add_seals(struct file *file, uint32_t seals)
         return -EINVAL;
     if (file->inode->seals & F_SEAL_SEAL)
         return -EPERM;
+    if (seals & ~file->inode->seals & F_SEAL_WRITE && object_may_change(file->inode->object))
+        return -EBUSY; /* what is mapped would still be written */
     file->inode->seals |= seals;
     return 0;
 }
