@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The cella authors */
 
-/* What is told of files by inotify, and what holds of the memfd: whose names are gone or change places, who runs it, what seals forbid. */
+/* What inotify tells of files whose names go or change places; the memfd: that it can be run, what its seals forbid. */
 #include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>

@@ -208,7 +208,7 @@ bool device_known(uint32_t mode, uint64_t rdev);
 struct fdtable;
 void locks_remove_posix(struct inode *inode, const struct fdtable *table);
 void locks_remove_file(struct file *file); /* flock and OFD locks: the last reference is gone */
-int64_t lock_fcntl(struct file *file, int command, uint64_t argument);
+int64_t lock_fcntl(struct file *file, int fd, int command, uint64_t argument);
 /* Bytes of a file's locks for /proc/locks are not kept. */
 void locks_free(struct inode *inode);
 
