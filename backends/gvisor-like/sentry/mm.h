@@ -90,7 +90,8 @@ int object_truncate(struct object *object, uint64_t size);
 int object_punch(struct object *object, uint64_t offset,
                  uint64_t size); /* zeros, pages given back */
 int64_t object_seek_data(struct object *object, uint64_t offset,
-                         bool hole); /* SEEK_DATA, SEEK_HOLE; -ENXIO */
+                         bool hole);                 /* SEEK_DATA, SEEK_HOLE; -ENXIO */
+bool object_may_change(const struct object *object); /* by a shared mapping */
 
 /* ---- address spaces (mm/mm.c, mm/vma.c, mm/fault.c) ---- */
 

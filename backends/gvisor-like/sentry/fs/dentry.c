@@ -12,6 +12,9 @@
 #include "vfs.h"
 
 #include <string.h>
+#include <sys/inotify.h>
+
+#pragma weak inotify_event
 
 #define UNUSED_MAX 65536u
 #define COOKIE_GUEST                                                                               \
@@ -204,6 +207,12 @@ static bool worth_keeping(const struct dentry *dentry)
     return dentry->inode || dentry->unresolved || (directory->gofer && !directory->dir_complete);
 }
 
+void dentry_tell_gone(struct dentry *dentry)
+{
+    if (dentry->inode && dentry->inode->watches && !dentry->inode->links)
+        inotify_event(dentry->inode, dentry, IN_DELETE_SELF, NULL, 0);
+}
+
 /* Frees one without references; its parent may be next. */
 static struct dentry *dentry_free(struct dentry *dentry)
 {
@@ -211,6 +220,7 @@ static struct dentry *dentry_free(struct dentry *dentry)
 
     unused_remove(dentry);
     dentry_unhash(dentry);
+    dentry_tell_gone(dentry);
     inode_put(dentry->inode);
     arena_free(dentry->name);
     arena_free(dentry);

@@ -66,11 +66,13 @@ static int64_t add_seals(struct file *file, uint32_t seals)
         return -EINVAL;
     if (file->inode->seals & F_SEAL_SEAL)
         return -EPERM;
+    if (seals & ~file->inode->seals & F_SEAL_WRITE && object_may_change(file->inode->object))
+        return -EBUSY; /* what is mapped would still be written */
     file->inode->seals |= seals;
     return 0;
 }
 
-static int64_t command_of_file(struct file *file, int command, uint64_t argument)
+static int64_t command_of_file(struct file *file, int fd, int command, uint64_t argument)
 {
     switch (command) {
     case F_GETFL:
@@ -83,7 +85,7 @@ static int64_t command_of_file(struct file *file, int command, uint64_t argument
     case F_OFD_GETLK:
     case F_OFD_SETLK:
     case F_OFD_SETLKW:
-        return lock_fcntl(file, command, argument);
+        return lock_fcntl(file, fd, command, argument);
     case F_GETOWN:
         return file->owner;
     case F_SETOWN:
@@ -143,7 +145,7 @@ SYSCALL(fcntl)
     default:
         result = file->kind == FILE_PATH && command != F_GETFL
                      ? -EBADF
-                     : command_of_file(file, command, a[2]);
+                     : command_of_file(file, fd, command, a[2]);
     }
     file_put(file);
     return result;

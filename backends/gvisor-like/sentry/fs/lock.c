@@ -314,7 +314,21 @@ static int64_t get_lock(struct file *file, const struct lock *wanted, struct flo
     return copy_out(current->mm, argument, flock, sizeof(*flock));
 }
 
-int64_t lock_fcntl(struct file *file, int command, uint64_t argument)
+/* Another thread may have closed the descriptor while this one waited: then no close would ever take the lock away. */
+static int keep_of_open(struct file *file, int fd, struct lock *taken)
+{
+    struct file *now = fd_get(fd);
+    bool open = now == file;
+
+    file_put(now);
+    if (open)
+        return 0;
+    taken->type = F_UNLCK;
+    set_lock(file->inode->locks, taken);
+    return -EBADF;
+}
+
+int64_t lock_fcntl(struct file *file, int fd, int command, uint64_t argument)
 {
     bool ofd = command >= F_OFD_GETLK && command <= F_OFD_SETLKW;
     struct lock wanted = {.owner = ofd ? (void *)file : (void *)current->files,
@@ -339,7 +353,8 @@ int64_t lock_fcntl(struct file *file, int command, uint64_t argument)
     if ((wanted.type == F_RDLCK && !(file->mode & FMODE_READ)) ||
         (wanted.type == F_WRLCK && !(file->mode & FMODE_WRITE)))
         return -EBADF;
-    return apply(file, &wanted, command == F_SETLKW || command == F_OFD_SETLKW);
+    error = apply(file, &wanted, command == F_SETLKW || command == F_OFD_SETLKW);
+    return error || ofd || wanted.type == F_UNLCK ? error : keep_of_open(file, fd, &wanted);
 }
 
 /* ---- flock ---- */

@@ -41,7 +41,12 @@ static int new_memfd(const char *name, uint32_t flags, struct file **ret_file)
     }
     error = open_inode(&path, inode, O_RDWR, ret_file);
     dentry_put(path.dentry);
-    return error;
+    if (error)
+        return error;
+    /* Who made it may write it and run it all the same: only a file that a name was opened for counts as written. */
+    (*ret_file)->counted_writer = false;
+    inode->n_writers--;
+    return 0;
 }
 
 SYSCALL(memfd_create)

@@ -349,8 +349,8 @@ static int remove_child(struct walk *walk, struct dentry *child, bool is_directo
     if (!error) {
         if (inode->watches && !is_directory)
             inotify_event(inode, child, IN_ATTRIB, NULL, 0);
-        if (inode->watches && !inode->links)
-            inotify_event(inode, child, IN_DELETE_SELF, NULL, 0);
+        if (child->refs == 1) /* who has it open is told of what else happens to it first */
+            dentry_tell_gone(child);
         fs_notify(child, IN_DELETE);
     }
     inode_put(inode);

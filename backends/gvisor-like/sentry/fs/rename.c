@@ -103,22 +103,28 @@ static int judge_move(const struct move *move)
     return move->from->mounted || move->to->mounted ? -EBUSY : 0;
 }
 
-static void tell(struct move *move, struct inode *replaced)
+/* Of one name that moved; `moved` is what it names. */
+static void tell_move(const struct walk *from, const struct walk *to, struct dentry *moved)
 {
-    struct inode *from_dir = move->from_walk.at.dentry->inode;
-    struct inode *to_dir = move->to_walk.at.dentry->inode, *moved = move->from->inode;
-    uint32_t dir = S_ISDIR(moved->mode) ? IN_ISDIR : 0, cookie = ++fs_state->rename_cookie;
+    struct inode *from_dir = from->at.dentry->inode, *to_dir = to->at.dentry->inode;
+    uint32_t dir = S_ISDIR(moved->inode->mode) ? IN_ISDIR : 0;
+    uint32_t cookie = ++fs_state->rename_cookie;
 
     if (from_dir->watches)
-        inotify_event(from_dir, move->from, IN_MOVED_FROM | dir, move->from_walk.last, cookie);
+        inotify_event(from_dir, moved, IN_MOVED_FROM | dir, from->last, cookie);
     if (to_dir->watches)
-        inotify_event(to_dir, move->from, IN_MOVED_TO | dir, move->to_walk.last, cookie);
-    if (moved->watches)
-        inotify_event(moved, move->from, IN_MOVE_SELF, NULL, 0);
-    if (replaced && replaced->watches && !(move->flags & RENAME_EXCHANGE)) {
+        inotify_event(to_dir, moved, IN_MOVED_TO | dir, to->last, cookie);
+    if (moved->inode->watches)
+        inotify_event(moved->inode, moved, IN_MOVE_SELF, NULL, 0);
+}
+
+static void tell(struct move *move, struct inode *replaced)
+{
+    tell_move(&move->from_walk, &move->to_walk, move->from);
+    if (move->flags & RENAME_EXCHANGE) {
+        tell_move(&move->to_walk, &move->from_walk, move->to);
+    } else if (replaced && replaced->watches) { /* that it is gone: when nobody has it open */
         inotify_event(replaced, move->to, IN_ATTRIB, NULL, 0);
-        if (!replaced->links)
-            inotify_event(replaced, move->to, IN_DELETE_SELF, NULL, 0);
     }
 }
 

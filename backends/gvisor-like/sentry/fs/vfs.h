@@ -65,6 +65,8 @@ void inode_init_owner(struct inode *inode, const struct inode *directory);
 void dentry_pin(struct dentry *dentry);
 void dentry_unpin(struct dentry *dentry);
 void dentry_unhash(struct dentry *dentry); /* its name is gone; who refers to it keeps it */
+void dentry_tell_gone(
+    struct dentry *dentry); /* to who watches: its last user goes, and it has no name */
 int dentry_rename(struct dentry *dentry, struct dentry *directory, const char *name, size_t length);
 int dentry_exchange(struct dentry *a, struct dentry *b);
 bool dentry_is_below(const struct dentry *dentry, const struct dentry *ancestor); /* or equal */
@@ -206,7 +208,7 @@ bool device_known(uint32_t mode, uint64_t rdev);
 struct fdtable;
 void locks_remove_posix(struct inode *inode, const struct fdtable *table);
 void locks_remove_file(struct file *file); /* flock and OFD locks: the last reference is gone */
-int64_t lock_fcntl(struct file *file, int command, uint64_t argument);
+int64_t lock_fcntl(struct file *file, int fd, int command, uint64_t argument);
 /* Bytes of a file's locks for /proc/locks are not kept. */
 void locks_free(struct inode *inode);
 

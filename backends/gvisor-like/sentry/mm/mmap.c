@@ -6,6 +6,7 @@
  * Invariants: what a mapping may ever become (max_prot) is judged by how its file was opened, here and only here.
  * Threads: the kernel lock.
  */
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -69,14 +70,15 @@ static int judge_flags(const struct request *request)
 static int judge_file(struct request *request)
 {
     struct file *file = request->file;
+    bool sealed = file->inode && file->inode->seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
 
     if (request->flags & MAP_GROWSDOWN)
         return -EINVAL;
     if (!(file->mode & FMODE_READ))
         return -EACCES;
-    if (shared(request) && !(file->mode & FMODE_WRITE)) {
+    if (shared(request) && (sealed || !(file->mode & FMODE_WRITE))) {
         if (request->prot & PROT_WRITE)
-            return -EACCES;
+            return file->mode & FMODE_WRITE ? -EPERM : -EACCES;
         request->max_prot &= ~PROT_WRITE;
     }
     if (file->mount && file->mount->flags & MS_NOEXEC) {

@@ -10,6 +10,7 @@
  * Threads: the kernel lock; guests that map a page change it at any time.
  */
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "space.h"
@@ -359,4 +360,15 @@ int64_t object_seek_data(struct object *object, uint64_t offset, bool hole)
             break;
     return (int64_t)least(object->size,
                           index << PAGE_SHIFT > offset ? index << PAGE_SHIFT : offset);
+}
+
+bool object_may_change(const struct object *object)
+{
+    const struct vma *vma;
+
+    kernel_assert_locked();
+    TAILQ_FOREACH(vma, &object->mappings, link)
+    if (vma->flags & VMA_SHARED && vma->max_prot & PROT_WRITE)
+        return true;
+    return false;
 }
