@@ -338,6 +338,9 @@ int audit_event(struct audit *a, const struct cella_event *event, struct cella_e
 
     if (r < 0)
         return r;
+    if (a->fan.giving)
+        return fail(err, -EBUSY, "audit event %s came while another record is being stored",
+                    event->kind);
     if (a->cell.closed)
         return fail(err, -ESHUTDOWN, "audit chain %s is closed; event %s came too late",
                     a->cell.name, event->kind);

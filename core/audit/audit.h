@@ -47,7 +47,8 @@ int audit_open_child(const char *dir, const char *cell_id, const struct audit_pa
 int audit_open_host(const char *dir, const struct cella_host *host, const struct audit_sink *sinks,
                     size_t n_sinks, struct audit **ret, struct cella_error *err);
 /* 0; or -errno when a fail-closed sink failed: the caller must refuse and stop the cell. */
-/* Kinds "chain.*" and "audit.*" are the audit's own (-EPERM). */
+/* Kinds "chain.*" and "audit.*" are the audit's own (-EPERM). -EBUSY from inside a sink, or from the log of the host
+   that it complains to: nothing is recorded. */
 int audit_event(struct audit *a, const struct cella_event *event, struct cella_error *err);
 /* Convenience: name, type letter, value triples: audit_emit(a, err, "cell.exec", "s:cwd", cwd,
    "i:status", (int64_t)3, "b:tty", 1, NULL). NULL strings are left out. */

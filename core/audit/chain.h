@@ -106,6 +106,7 @@ struct fan {
     struct audit_sink sinks[SINKS_MAX];
     void *selves[SINKS_MAX];
     size_t n;
+    int giving; /* a record is on its way to the sinks: its number and the hash before it are taken */
 };
 int fan_open(struct fan *f, const struct cella_host *host, const struct audit_sink *sinks, size_t n,
              struct cella_error *err);

@@ -11,8 +11,9 @@
  * see it too: all copies are one chain, and a gap in one copy is explained by the line after it.
  * Rules: block retries here with growing pauses; drop counts; fail-closed makes the failure the
  * caller's, and stay. Invariant: state says "on its way" before the first sink sees a line and
- * "known" after the last one has. Threads: one per chain; the host's chain is locked by its state
- * file.
+ * "known" after the last one has. A sink that complains meanwhile gets no record of that (`giving`):
+ * it would have the number of the one on its way. Threads: one per chain; the host's chain is locked
+ * by its state file.
  */
 #include <inttypes.h>
 #include <time.h>
@@ -191,10 +192,9 @@ static unsigned give_all(struct fan *f, struct chain *c, size_t first,
     return stored;
 }
 
-/* `first` (SINKS_MAX: none) is asked first; when it cannot, nobody gets the record: 0. */
-static int offer(struct fan *f, struct chain *c, size_t first, const char *kind,
-                 const struct cella_field *fields, uint32_t n, uint32_t stride,
-                 struct cella_error *err)
+static int offer_whole(struct fan *f, struct chain *c, size_t first, const char *kind,
+                       const struct cella_field *fields, uint32_t n, uint32_t stride,
+                       struct cella_error *err)
 {
     struct line_head head = {c->name, c->seq + 1, wall_ns(), c->hash, kind};
     struct cella_record rec = {.hdr = CELLA_HDR_INIT(struct cella_record, CELLA_KIND_RECORD),
@@ -234,6 +234,19 @@ static int offer(struct fan *f, struct chain *c, size_t first, const char *kind,
     if (r < 0)
         return fail(err, r, "cannot save the state of audit chain %s: %s", c->name, strerror(-r));
     return stored > 0;
+}
+
+/* `first` (SINKS_MAX: none) is asked first; when it cannot, nobody gets the record: 0. */
+static int offer(struct fan *f, struct chain *c, size_t first, const char *kind,
+                 const struct cella_field *fields, uint32_t n, uint32_t stride,
+                 struct cella_error *err)
+{
+    int r;
+
+    f->giving = 1;
+    r = offer_whole(f, c, first, kind, fields, n, stride, err);
+    f->giving = 0;
+    return r;
 }
 
 int fan_report(struct fan *f, struct chain *c, struct cella_error *err)

@@ -20,8 +20,8 @@ static const char *level_word(uint32_t level)
     return level == CELLA_LOG_ERROR ? "error" : level == CELLA_LOG_WARN ? "warn" : "info";
 }
 
-/* warden.log goes with the cell; what is a warning or worse stays in its audit. A sink that complains
-   while it stores the complaint is not stored again. */
+/* warden.log goes with the cell; what is a warning or worse stays in its audit. Not what a sink complains of
+   while it stores a record: audit_event() refuses that, and the complaint of an emit from here is not told again. */
 static void log_audit(struct warden *w, uint32_t level, const char *topic, const char *text)
 {
     if (level > CELLA_LOG_WARN || !w->audit || w->log_telling || w->log_told >= LOG_TOLD_MAX)

@@ -156,13 +156,84 @@ static void test_two_sinks(void **state)
     assert_good(&fb, "host", 0, 0);
 }
 
+/* ---- a host that puts complaints into the audit, as a warden does ---- */
+
+static struct audit *complained_to;
+static unsigned complaints;
+
+static void complain(void *ctx, uint32_t level, const char *topic, const char *fmt, ...)
+{
+    (void)ctx;
+    (void)level;
+    (void)topic;
+    (void)fmt;
+    complaints++;
+    if (complained_to)
+        audit_emit(complained_to, NULL, "plugin.log", "s:text", "a complaint", NULL);
+}
+
+static const struct cella_host complainer = {
+    .hdr = CELLA_HDR_INIT(struct cella_host, CELLA_KIND_HOST), .log = complain};
+
+static struct audit *open_complaining(size_t n)
+{
+    struct audit *a = NULL;
+    struct errbuf eb;
+
+    complaints = 0;
+    assert_int_equal(audit_open(dir, "abc", &complainer, sinks, n, &a, errbuf_init(&eb)), 0);
+    complained_to = a;
+    return a;
+}
+
+static void close_complaining(struct audit *a)
+{
+    close_chain(a);
+    complained_to = NULL;
+}
+
+/* A warning in the middle of a record does not take that record's number. */
+static void test_block_complains(void **state)
+{
+    struct audit *a;
+
+    (void)state;
+    sinks[0].overflow = OVERFLOW_BLOCK;
+    a = open_complaining(1);
+    fa.fail_next = 3;
+    emit(a, 0);
+    assert_int_equal(complaints, 2); /* it waits; it stores again */
+    emit(a, 0);
+    close_complaining(a);
+    assert_good(&fa, "abc", 4, 1);
+}
+
+static void test_other_sink_complains(void **state)
+{
+    struct audit *a;
+
+    (void)state;
+    sinks[1].overflow = OVERFLOW_DROP;
+    a = open_complaining(2);
+    emit(a, 0);
+    fb.fail_next = -1;
+    emit(a, 0); /* the first sink has it already when the second one fails */
+    assert_int_equal(complaints, 1);
+    emit(a, 0);
+    fb.fail_next = 0;
+    emit(a, 0);
+    close_complaining(a);
+    assert_good(&fa, "abc", 0, 1);
+    assert_good(&fb, "abc", 0, 1);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_drop),        T(test_drop_crash),      T(test_drop_end),
         T(test_fail_closed), T(test_fail_closed_end), T(test_block),
-        T(test_two_sinks),
+        T(test_two_sinks),   T(test_block_complains), T(test_other_sink_complains),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
