@@ -146,7 +146,7 @@ static void main_frame(void *ctx, struct link_stream *s, const struct cella_fram
                        const uint8_t *payload)
 {
     struct warden *w = ctx;
-    uint32_t status = 0, sig = 0, timed_out = 0;
+    uint32_t status = 0, sig = 0, timed_out = 0, number = 0;
     const char *message = "";
     size_t len = 0;
 
@@ -167,6 +167,10 @@ static void main_frame(void *ctx, struct link_stream *s, const struct cella_fram
         return;
     case CELLA_FRAME_ERROR:
         w->main_stream = NULL;
+        field_get_u32(payload, f->length, CELLA_TAG_ERRNO, &number);
+        warden_audit(w, NULL, "exec.failed", "i:errno", (int64_t)number, NULL);
+        if (link_lost(w->link)) /* it ran; link_closed() knows what the cell ends of */
+            return;
         w->end_status = 127;
         field_get_str(payload, f->length, CELLA_TAG_MESSAGE, &message, &len);
         cell_end(w, "exit", "the command could not be started: %.*s", (int)len, message);

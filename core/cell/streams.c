@@ -120,8 +120,9 @@ static void agent_frame(void *ctx, struct link_stream *s, const struct cella_fra
         crypto_hash_sha256_update(&r->hash, payload, f->length);
         r->bytes += f->length;
     }
-    last = terminal && r->op == CELLA_OP_EXEC && r->peer && r->peer->one_command;
-    if (last && r->warden->machine) /* it can be asked no more, then */
+    last = terminal && r->op == CELLA_OP_EXEC && r->peer && r->peer->one_command &&
+           !link_lost(r->warden->link); /* else that is what the cell ends of */
+    if (last && r->warden->machine)     /* it can be asked no more, then */
         machine_refresh(r->warden);
     if (last) /* the cell ends while the rest is written down */
         backend_stop_begin(&r->warden->backend);

@@ -318,6 +318,11 @@ int link_shutdown(struct link *l, uint32_t timeout_ms)
     return send_frame(l, CELLA_FRAME_SHUTDOWN, 0, 0, b.ptr, b.len);
 }
 
+int link_lost(const struct link *l)
+{
+    return l->dead;
+}
+
 struct framer *link_framer(struct link *l)
 {
     return l->framer;

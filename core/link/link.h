@@ -84,5 +84,7 @@ size_t link_credit(const struct link_stream *s);
 /* Detach the callbacks' ctx without ending the stream: later frames are consumed and dropped, credit is returned. */
 void link_stream_orphan(struct link_stream *s);
 int link_shutdown(struct link *l, uint32_t timeout_ms);
+/* 1: it has died, and the frame that a stream gets is made up; `closed` comes after those and says why. */
+int link_lost(const struct link *l);
 
 #endif

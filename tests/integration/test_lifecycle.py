@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cella authors
 """run, and the verbs one by one: order, names, exit codes, streams, signals, terminals."""
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -200,6 +201,35 @@ def test_exec_says_how_its_cell_ended(cella):
         os.kill(cella.agent(cell), signal.SIGKILL)
         _, err = running.communicate(timeout=60)
         assert running.returncode == 125 and b"the cell was ended: agent" in err, err
+
+
+@pytest.mark.quick
+def test_run_says_that_the_agent_ended(cella):
+    """Neither the command nor anybody who asked for it was what ended the cell."""
+    running = cella.spawn("run", "--name", "led", "--", "sh", "-c", "echo ready; sleep 1000")
+    assert running.stdout.readline() == b"ready\n"
+    os.kill(cella.agent("led"), signal.SIGKILL)
+    _, err = running.communicate(timeout=60 * PATIENCE)
+    assert running.returncode == 125 and b"the cell was ended: agent" in err, err
+
+
+@pytest.mark.quick
+def test_detached_command_whose_agent_ended(cella):
+    cella.run("-d", "--name", "behind", "--", "sleep", "1000").ok()
+    os.kill(cella.agent("behind"), signal.SIGKILL)
+    harness.wait_until(lambda: cella.ended("behind"), 20, "the end of the cell")
+    summary = cella.inspect("behind")["summary"]
+    assert summary["ended"] == "agent" and "could not be started" not in summary.get("message", ""), summary
+    assert [e["reason"] for e in cella.events("behind") if e["kind"] == "cell.end"] == ["agent"]
+    cella("rm", "behind").ok()
+
+
+def test_detached_command_that_is_not_there(cella):
+    cella.run("-d", "--name", "behind", "--", "/no/such/command").ok()
+    harness.wait_until(lambda: cella.ended("behind"), 20, "the end of the cell")
+    assert cella.inspect("behind")["summary"]["status"] == 127
+    assert [e["errno"] for e in cella.events("behind") if e["kind"] == "exec.failed"] == [errno.ENOENT]
+    cella("rm", "behind").ok()
 
 
 def test_output_that_is_read_after_the_end_of_its_cell(cella):
