@@ -166,15 +166,18 @@ int kernel_fetch(const char *state_dir, const char *package, run_line *line, voi
 {
     const char *meta = package ? package : KERNEL_META;
     char real[128];
-    int r;
+    int r, updated;
 
     if (!package_valid(meta))
         return fail(err, -EINVAL, "package \"%s\": expected one named linux-image-…", meta);
-    r = apt_find(meta, real, err);
-    if (r < 0 && apt_update(line, ctx, err) == 0)
+    for (updated = 0;;
+         updated = 1) { /* the lists may be absent, or name what the archive has replaced */
+        snprintf(real, sizeof(real), "%s", meta);
         r = apt_find(meta, real, err);
-    if (r < 0)
-        return fail_wrap(err, "kernel package %s", meta);
-    r = fetch(state_dir, real, line, ctx, ret_version, err);
+        if (r == 0)
+            r = fetch(state_dir, real, line, ctx, ret_version, err);
+        if (r == 0 || updated || apt_update(line, ctx, err) < 0)
+            break;
+    }
     return r < 0 ? fail_wrap(err, "kernel package %s", real) : 0;
 }

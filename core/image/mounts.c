@@ -166,8 +166,6 @@ const char *path_refused(const char *state_dir, const char *passwd, const char *
         state = strdup(state_dir);
     if (state && (below(real, state) || below(state, real)))
         return "it is, holds or lies in cella's state directory";
-    if (ret_never)
-        *ret_never = 0;
     if (stat(real, &st) < 0)
         return "it cannot be examined";
     if (S_ISSOCK(st.st_mode))
@@ -176,6 +174,8 @@ const char *path_refused(const char *state_dir, const char *passwd, const char *
         return "it is a device node";
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
         return "it is neither a regular file nor a directory";
+    if (ret_never)
+        *ret_never = 0;
     why = refused_by_lists(real, writable);
     return why ? why : refused_by_homes(passwd, real);
 }

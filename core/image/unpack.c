@@ -33,6 +33,7 @@ struct unpack {
     const struct unpack_limits *limits;
     int fd, rootfd;
     uint64_t entries, bytes, in_bytes;
+    uint64_t sizes, linked; /* of files with their holes, of the files under further names */
     int read_error;
     crypto_hash_sha256_state hash;
     uint8_t chunk[READ_CHUNK];
@@ -143,6 +144,18 @@ static int count_bytes(struct unpack *u, uint64_t n, struct cella_error *err)
     return 0;
 }
 
+/* A hole and a second name take no room here, but a digest reads them, and a disk writes the holes out. */
+static int count_size(struct unpack *u, uint64_t *sum, off_t n, struct cella_error *err)
+{
+    if (n < 0 || (uint64_t)n > u->limits->bytes - *sum)
+        return fail(err, -EFBIG,
+                    "entry %s: the archive unpacks to more than %llu bytes with its holes or hard "
+                    "links counted",
+                    u->shown, (unsigned long long)u->limits->bytes);
+    *sum += (uint64_t)n;
+    return 0;
+}
+
 static int archive_fail(struct unpack *u, struct cella_error *err, const char *what)
 {
     const char *why = archive_error_string(u->a);
@@ -193,6 +206,7 @@ static int make_file(struct unpack *u, struct archive_entry *e, int dir, const c
                                 {archive_entry_mtime(e), archive_entry_mtime_nsec(e)}};
     auto_close int fd = -1;
     la_int64_t size = archive_entry_size(e);
+    struct stat st;
     int r;
 
     if (archive_entry_size_is_set(e) && (size < 0 || (uint64_t)size > u->limits->bytes))
@@ -207,8 +221,12 @@ static int make_file(struct unpack *u, struct archive_entry *e, int dir, const c
     r = write_content(u, fd, err);
     if (r < 0)
         return r;
-    if (archive_entry_size_is_set(e) && ftruncate(fd, size) < 0) /* a hole at the end */
+    if ((archive_entry_size_is_set(e) && ftruncate(fd, size) < 0) /* a hole at the end */ ||
+        fstat(fd, &st) < 0)
         return fail(err, -errno, "entry %s: %s", u->shown, strerror(errno));
+    r = count_size(u, &u->sizes, st.st_size, err);
+    if (r < 0)
+        return r;
     if (fchown(fd, (uid_t)archive_entry_uid(e), (gid_t)archive_entry_gid(e)) < 0 ||
         fchmod(fd, archive_entry_perm(e) & 0777) < 0)
         return fail(err, -errno, "entry %s: %s", u->shown, strerror(errno));
@@ -259,6 +277,7 @@ static int make_hardlink(struct unpack *u, const char *target, int dir, const ch
     auto_close int from = -1;
     const char *from_name;
     struct stat st;
+    int r;
 
     if (entry_path(target, path, sizeof(path)) < 0 || !*path)
         return fail(err, -EINVAL, "entry %s: a hard link to a path outside the archive", u->shown);
@@ -271,6 +290,9 @@ static int make_hardlink(struct unpack *u, const char *target, int dir, const ch
         return fail(err, -errno, "entry %s: its hard link's target: %s", u->shown, strerror(errno));
     if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
         return fail(err, -EINVAL, "entry %s: a hard link to what is no file", u->shown);
+    r = count_size(u, &u->linked, st.st_size, err);
+    if (r < 0)
+        return r;
     if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
         return fail(err, -errno, "entry %s: cannot replace what an earlier entry made: %s",
                     u->shown, strerror(errno));

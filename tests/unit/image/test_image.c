@@ -29,6 +29,7 @@
     } while (0)
 
 static char state[64], tarfile[96];
+static int sparse; /* of what make_tar_as() writes, all but a file's beginning is a hole */
 
 struct item {
     const char *path;
@@ -79,6 +80,8 @@ static void make_tar_as(const struct item *items, size_t n, int zstd)
         } else if (it->type == AE_IFCHR) {
             archive_entry_set_rdev(e, makedev(1, 3));
         }
+        if (sparse)
+            archive_entry_sparse_add_entry(e, 0, 512);
         assert_true(archive_write_header(a, e) >= ARCHIVE_WARN);
         if (it->type == AE_IFREG && !it->hard && it->text)
             archive_write_data(a, it->text, strlen(it->text));
@@ -342,6 +345,36 @@ static void test_tar_limits(void **ctx)
     free(zeros);
 }
 
+static void test_tar_sizes(void **ctx)
+{
+    struct unpack_limits l = {.entries = 9, .bytes = 1 << 20, .ratio = 99, .ratio_from = 1 << 20};
+    char *half = calloc(1, (1 << 19) + 1);
+    struct item files[] = {{"a", AE_IFREG, half, 0, 0, 0},
+                           {"b", AE_IFREG, half, 0, 0, 0},
+                           {"c", AE_IFREG, half, 0, 0, 0}};
+    struct item links[] = {{"a", AE_IFREG, half, 0, 0, 0},
+                           {"b", AE_IFREG, "a", 1, 0, 0},
+                           {"c", AE_IFREG, "a", 1, 0, 0},
+                           {"d", AE_IFREG, "a", 1, 0, 0}};
+    struct errbuf eb;
+
+    (void)ctx;
+    memset(half, 'z', 1 << 19);
+    make_tar(links, 3);
+    assert_int_equal(unpack_with(&l, &eb), 0);
+    make_tar(links, 4);
+    assert_int_equal(unpack_with(&l, &eb), -EFBIG);
+    assert_non_null(strstr(eb.text, "unpacks to more than"));
+    sparse = 1;
+    make_tar(files, 2);
+    assert_int_equal(unpack_with(&l, &eb), 0);
+    make_tar(files, 3);
+    sparse = 0;
+    assert_int_equal(unpack_with(&l, &eb), -EFBIG);
+    assert_non_null(strstr(eb.text, "unpacks to more than"));
+    free(half);
+}
+
 static void test_dir(void **ctx)
 {
     struct errbuf eb;
@@ -455,6 +488,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tar_kinds, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tar_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tar_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_tar_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_dir, setup, teardown),
         cmocka_unit_test_setup_teardown(test_host, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stale, setup, teardown),
