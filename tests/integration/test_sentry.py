@@ -12,6 +12,20 @@ from harness import cella as harness
 READ_SEARCH = 1 << 2  # CAP_DAC_READ_SEARCH
 
 
+def test_a_stack_has_room_below_it_whatever_is_mapped(cella):
+    """Where it begins is not the same each time: nothing may lie where it grows to, nor above it."""
+    if cella.backend != "gvisor-like":
+        pytest.skip("processes of gvisor-like")
+    seen = []
+    text = cella.run("--policy", "none", "--", "sh", "-c", "for i in $(seq 30); do cat /proc/self/maps; echo; done").ok().text
+    for maps in text.strip().split("\n\n"):
+        spans = [[int(n, 16) for n in line.split()[0].split("-")] + line.split()[5:] for line in maps.splitlines()]
+        stack = next(i for i, span in enumerate(spans) if "[stack]" in span)
+        assert stack == len(spans) - 1 and spans[stack][0] - spans[stack - 1][1] >= 100 << 20, maps
+        seen.append(tuple(span[1] for span in spans[stack - 1:]))
+    assert len({stack for _, stack in seen}) > 20 and len({below for below, _ in seen}) > 20, seen
+
+
 @pytest.fixture
 def running(cella):
     """A cell with a command in it: (cell, pid of the gofer, of the sentry, of the stubs)."""

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 
 #include "exec.h"
 
@@ -22,6 +23,9 @@
 #define PROGRAM_SPREAD_PAGES 0x10000000ul
 #define STACK_SPREAD_PAGES 0x400000ul
 #define BRK_SPREAD_PAGES 0x2000ul
+#define MAPPED_SPREAD_PAGES 0x400000ul
+#define STACK_ROOM_MIN (128ul << 20)
+#define STACK_ROOM_MAX (PLATFORM_GUEST_MAX / 6 * 5)
 #define STACK_FIRST (132ul << 10) /* below the arguments: more comes by faults */
 #define HEADERS_MAX (64ul << 10)
 #define AUXV_ROWS 24
@@ -347,8 +351,7 @@ static int make_stack(struct exec *exec, const struct image *program,
     struct stack stack = {.mm = exec->mm};
     size_t size =
         exec->argv.size + exec->envp.size + (exec->argv.n + exec->envp.n) * 8 + STACK_FIRST;
-    uint64_t top = PLATFORM_GUEST_MAX - PAGE_SIZE - random_pages(STACK_SPREAD_PAGES), seed[2],
-             strings[3];
+    uint64_t top = exec->mm->stack_start, seed[2], strings[3];
     int64_t at;
 
     size = (size + PAGE_SIZE - 1) & PAGE_MASK;
@@ -358,7 +361,6 @@ static int make_stack(struct exec *exec, const struct image *program,
     if (at < 0)
         return (int)at;
     stack.at = top - 8;
-    exec->mm->stack_start = top;
     strings[1] = push(&stack, exec->name, strlen(exec->name) + 1);
     exec->mm->env_end = stack.at;
     exec->mm->env_start = exec->mm->arg_end = push(&stack, exec->envp.bytes, exec->envp.size);
@@ -392,6 +394,17 @@ static int load_interpreter(struct exec *exec, const char *name, struct image *i
     return result == -ENOEXEC ? -ELIBBAD : result;
 }
 
+/* The stack is above everything else: what is mapped begins below the room that it may grow into, which is by the limit of
+   now as Linux's mmap_base() has it. */
+static void lay_out(struct mm *mm)
+{
+    uint64_t room = current ? current->process->limits[RLIMIT_STACK].rlim_cur : 0; /* the first */
+
+    room = room < STACK_ROOM_MIN ? STACK_ROOM_MIN : room > STACK_ROOM_MAX ? STACK_ROOM_MAX : room;
+    mm->stack_start = PLATFORM_GUEST_MAX - PAGE_SIZE - random_pages(STACK_SPREAD_PAGES);
+    mm->top = (mm->stack_start - room - random_pages(MAPPED_SPREAD_PAGES)) & PAGE_MASK;
+}
+
 static int load_into(struct exec *exec, struct image *program)
 {
     const Elf64_Phdr *p = find_segment(program, PT_GNU_STACK);
@@ -400,6 +413,7 @@ static int load_into(struct exec *exec, struct image *program)
     int result = interpreter_name(program, name);
     bool interpreted = result > 0;
 
+    lay_out(exec->mm);
     if (result >= 0)
         result = map_image(exec->mm, program, interpreted);
     if (result >= 0 && interpreted)
