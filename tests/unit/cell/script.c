@@ -204,15 +204,13 @@ int backend_connect(struct backend *b, uint32_t port, int *ret_fd, struct cella_
     return 0;
 }
 
-/* How long ago, in tenths of a second. */
+/* In milliseconds since the machine began; -1: before that, or yet to come. */
 void warden_step(struct warden *w, const char *name, uint64_t at)
 {
-    uint64_t now = now_ns();
+    uint64_t began = w->machine->began;
 
-    word("step:%s:%llu ", name,
-         at > now || at < w->machine->began
-             ? 999ull
-             : (unsigned long long)(now - at + 50000000) / 100000000u);
+    word("step:%s:%lld ", name,
+         at > now_ns() || at < began ? -1ll : (long long)(at - began) / 1000000);
 }
 
 int cell_link(struct warden *w, int own_fd, struct cella_error *err)

@@ -168,6 +168,7 @@ static void test_find(void **ctx)
 /* The warden opens only what is below the state directory, and only what is whole. */
 static void test_open(void **ctx)
 {
+    const struct timespec another[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000}};
     struct snapshot s = SNAPSHOT_INIT;
     struct errbuf eb;
     char path[128];
@@ -183,6 +184,8 @@ static void test_open(void **ctx)
     snprintf(path, sizeof(path), "%s/snapshots/../snapshots/aaaaaaaaaaaa", state);
     assert_int_equal(snapshot_open(state, path, &s, errbuf_init(&eb)), -EINVAL);
     put("aaaaaaaaaaaa", "machine/m", "memory"); /* the same again, at another time */
+    snprintf(path, sizeof(path), "%s/snapshots/aaaaaaaaaaaa/machine/m", state);
+    assert_int_equal(utimensat(AT_FDCWD, path, another, 0), 0);
     snprintf(path, sizeof(path), "%s/snapshots/aaaaaaaaaaaa", state);
     assert_int_equal(snapshot_open(state, path, &s, errbuf_init(&eb)), -EBADMSG);
     assert_non_null(strstr(eb.text, "changed"));

@@ -351,7 +351,7 @@ static void wait_file(const char *name)
     int i;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    for (i = 0; i < 1000 && stat(path, &st) < 0; i++)
+    for (i = 0; i < 10 * turns_most() && stat(path, &st) < 0; i++)
         host_turn(10);
     assert_int_equal(stat(path, &st), 0);
 }

@@ -312,7 +312,7 @@ static void test_answers_that_come_too_late(void **state)
     kill((pid_t)at.gate_pid, SIGSTOP);
     assert_int_equal(begin(cell, 5000), -ETIMEDOUT);
     kill((pid_t)at.gate_pid, SIGCONT);
-    assert_int_equal(begin(cell, 5000), 0);
+    assert_int_equal(begin(cell, LONG), 0);
     assert_int_equal(try("203.0.113.10", 80, JUDGED, SOCK_STREAM, SAID), 0);
     assert_int_equal(end(cell), 0);
     assert_int_equal(judged[0].bytes, strlen(SAID));
