@@ -212,7 +212,7 @@ static void test_console(void **state)
     assert_true(n > 0);
     json[n] = 0;
     assert_non_null(strstr(json, "probe: ports"));
-    machine_ask(&shared, 0, "flood 400000");
+    machine_ask_ms(&shared, 0, 120000, "flood 400000");
     assert_int_equal(machine_ask(&shared, 0, "ping"), 1);
     n = machine_json(&shared, "console", json, sizeof(json) - 1);
     assert_in_range(n, 1, 40000);

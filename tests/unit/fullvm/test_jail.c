@@ -63,6 +63,20 @@ static void proc_file(const char *name, char *out, size_t cap)
     snprintf(out, cap, "%s", text);
 }
 
+/* What sleep(1) does when its loader, which has one library open after the other, is done. */
+static int sleeps(void)
+{
+    char path[64], line[256] = "", *state;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    f = fopen(path, "re");
+    assert_non_null(f);
+    state = fgets(line, sizeof(line), f) ? strstr(line, "(sleep) S ") : NULL;
+    fclose(f);
+    return state != NULL;
+}
+
 static void test_identity(void **state)
 {
     char text[8000], want[120];
@@ -162,26 +176,12 @@ static int others(void)
     return n;
 }
 
-/* What sleep(1) does when its loader, which has one library open after the other, is done. */
-static int sleeps(void)
-{
-    char path[64], line[256] = "", *state;
-    FILE *f;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    f = fopen(path, "re");
-    assert_non_null(f);
-    state = fgets(line, sizeof(line), f) ? strstr(line, "(sleep) S ") : NULL;
-    fclose(f);
-    return state != NULL;
-}
-
 static void test_descriptors(void **state)
 {
     int i;
 
     (void)state;
-    for (i = 0; i < 2000 && !(sleeps() && others() == 0); i++)
+    for (i = 0; i < 2000 && others() != 0; i++)
         usleep(10000);
     assert_int_equal(others(), 0);
 }
@@ -238,7 +238,7 @@ static void test_dies_with_host(void **state)
 
 static int setup(void **state)
 {
-    int fd = open("/proc/self/exe", O_RDONLY);
+    int fd = open("/proc/self/exe", O_RDONLY), i;
 
     (void)state;
     strcpy(dir, "/var/tmp/cella-jail.XXXXXX");
@@ -249,7 +249,11 @@ static int setup(void **state)
     snprintf(writable, sizeof(writable), "%s/writable", dir);
     if (mkdir(share, 0755) < 0 || mkdir(writable, 0777) < 0)
         return -1;
-    return spawn(&pid, &pidfd);
+    if (spawn(&pid, &pidfd) < 0)
+        return -1;
+    for (i = 0; i < 2000 && !sleeps(); i++) /* an exec that has begun has no environment yet */
+        usleep(10000);
+    return 0;
 }
 
 static int teardown(void **state)

@@ -16,17 +16,17 @@
 #define GREET "{\"QMP\": {\"version\": {\"qemu\": {\"major\": 7, \"minor\": 2, \"micro\": 22}}}}\n"
 #define OK(n) "{\"return\": {}, \"id\": " #n "}\n"
 
-/* A QEMU that says `script` at once and then reads until the end. */
+/* A QEMU that has said `script`, and reads until the end. */
 static int liar(const char *script, pid_t *ret_pid)
 {
     int ends[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    assert_int_equal(write_all(ends[1], script, strlen(script)), 0);
     *ret_pid = fork();
     if (*ret_pid == 0) {
         char room[4096];
         close(ends[0]);
-        write_all(ends[1], script, strlen(script));
         while (read(ends[1], room, sizeof(room)) > 0)
             ;
         _exit(0);
