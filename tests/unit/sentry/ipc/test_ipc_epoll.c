@@ -313,8 +313,8 @@ static void say_timer(int fd)
 
 static void timers(void)
 {
-    struct itimerspec once = {.it_value = {0, 300000000}}, every = {{0, 3000000}, {0, 4000000}},
-                      off = {0}, old;
+    struct itimerspec late = {.it_value = {3600, 0}}, once = {.it_value = {0, 30000000}},
+                      every = {{0, 3000000}, {0, 4000000}}, off = {0}, old;
     struct itimerspec past = {.it_value = {1, 0}}, bad = {.it_value = {0, 1000000000}};
     int fd = (int)call(SYS_timerfd_create, CLOCK_MONOTONIC, 0);
     uint64_t n = 0;
@@ -323,8 +323,9 @@ static void timers(void)
          (long)call(SYS_timerfd_create, CLOCK_MONOTONIC, 1));
     say_timer(fd);
     say_poll(fd);
-    note("set %ld", (long)call(SYS_timerfd_settime, fd, 0, &once, &old));
+    note("set %ld", (long)call(SYS_timerfd_settime, fd, 0, &late, &old));
     say_timer(fd);
+    note("set %ld", (long)call(SYS_timerfd_settime, fd, 0, &once, &old));
     note("read %ld", (long)call(SYS_read, fd, &n, 8));
     note("n %ld", (long)n);
     say_timer(fd);
