@@ -83,8 +83,11 @@ static void test_stdin_unread_and_closed(void **state)
     assert_int_equal(op_wait(&o, 10000), 0);
     assert_int_equal(o.sig, SIGKILL);
     op_fini(&o);
-    op_exec(*state, &o, SH("exec <&-; read x <&0; sleep 1; echo end"), &b);
+    op_exec(*state, &o,
+            SH("trap 'echo end; exit' USR1; exec <&-; read x <&0; while :; do sleep 0.05; done"),
+            &b);
     assert_int_equal(op_write(&o, big, sizeof(big), 10000), sizeof(big));
+    op_signal(&o, SIGUSR1, CELLA_SCOPE_PROCESS);
     assert_int_equal(op_wait(&o, 10000), 0);
     assert_string_equal(o.out.ptr, "end\n");
     op_fini(&o);
