@@ -216,7 +216,7 @@ static void test_steps(void **state)
     hello();
     for (silent = 0; silent < 2; silent++) {
         auto_buf struct buf b = BUF_INIT;
-        assert_int_equal(guest_send(rig.g, CELLA_GUEST_BOOT, "", 0, SECOND, on_steps, v), 0);
+        assert_int_equal(guest_send(rig.g, CELLA_GUEST_BOOT, "", 0, 10 * SECOND, on_steps, v), 0);
         turn(20);
         heard(&stream);
         if (!silent)

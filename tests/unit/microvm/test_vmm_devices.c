@@ -169,14 +169,14 @@ static void balloon(struct vmm *v)
     int i;
 
     assert_int_equal(vmm_op(v, VMM_OP_BALLOON, 96u * MIB, -1), 0);
-    for (i = 0; i < 300 && r.value < 16u * MIB; i++) {
+    for (i = 0; i < 1200 && r.value < 16u * MIB; i++) {
         assert_int_equal(vmm_ask(v, &q, -1, &r), 0);
         usleep(100000);
     }
     fprintf(stderr, "balloon: %llu, %s\n", (unsigned long long)r.value, r.text);
     assert_true(r.value >= 16u * MIB);
     assert_int_equal(vmm_op(v, VMM_OP_BALLOON, 128u * MIB, -1), 0);
-    for (i = 0; i < 300 && r.value > 0; i++) {
+    for (i = 0; i < 1200 && r.value > 0; i++) {
         assert_int_equal(vmm_ask(v, &q, -1, &r), 0);
         usleep(100000);
     }

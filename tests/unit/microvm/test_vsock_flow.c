@@ -277,7 +277,7 @@ static void test_reset_unanswered(void **state)
     vsock_free(w.v);
     memset(&w.d.bus, 0, sizeof(w.d.bus));
     w.v = vsock_new(&w.d.bind, DEV_VSOCK, w.listen_fd);
-    w.v->reset_most = 200 * MS;
+    w.v->reset_most = 2000 * MS; /* more than a late host takes to come to nothing() */
     state_open(&i, o.data, o.len);
     assert_int_equal(virtio_load(vsock_virtio(w.v), &i), 0);
     w.d.v = vsock_virtio(w.v);
