@@ -433,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_not_to_be_read),
         cmocka_unit_test(test_through),
     };
+    char line[64];
     int r;
 
     if (geteuid() != 0) {
@@ -443,5 +444,6 @@ int main(void)
     world.host.secret = secret;
     r = cmocka_run_group_tests(tests, NULL, NULL);
     world_down();
-    return r;
+    snprintf(line, sizeof(line), "rm -rf %s", dir); /* fixed words, and a name of mkdtemp() */
+    return system(line) ? 1 : r;
 }
