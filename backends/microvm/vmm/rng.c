@@ -19,7 +19,7 @@
 
 #define CHUNK 4096u
 #define RATE (1u << 20)
-#define BUDGET 32u /* requests before others have their turn */
+#define BUDGET 48u /* requests before others have their turn */
 
 struct rng {
     struct virtio v;

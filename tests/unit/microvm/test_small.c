@@ -106,7 +106,7 @@ static void test_rng_turns(void **state)
     drv_kick(&d, 0);
     while (drv_used(&d, 0, &head, &len))
         n++;
-    assert_int_equal(n, 32); /* others have their turn */
+    assert_int_equal(n, 48); /* others have their turn */
     for (; n < 50; n++)
         assert_true(drv_wait(&d, 0, &len) >= 0);
     rng_free(r);
